@@ -1,0 +1,17 @@
+"""Where each address is answered. Everything but Django's own lives in ``chat/transports``."""
+
+from django.contrib import admin
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import include, path
+
+from chat.transports import health, pages
+from chat.transports.api import api
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("accounts/login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("accounts/logout/", LogoutView.as_view(), name="logout"),
+    path("api/", api.urls),
+    path("", include(health)),
+    path("", include(pages)),
+]

@@ -1,0 +1,246 @@
+"""What a worker does with a run: model call, tools, again, until there is nothing more to do.
+
+Every step is saved before the next begins, so a run can leave at any line and go on elsewhere from
+its last saved step. It leaves by ending, by parking on rows, or by an exception, which
+``coordination.worker`` settles: the executor never swallows a cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from chat import memory
+from chat.agents import find_agent, instructions_for
+from chat.llm import (
+    ModelError,
+    ReasoningDelta,
+    StepCompleted,
+    StepModel,
+    TextDelta,
+    ToolCallArgs,
+    ToolCallEnded,
+    ToolCallStarted,
+    get_model,
+)
+from chat.memory import Call
+from chat.tools import TOOLS
+from chat.tools.base import Outcome, ToolContext, ToolError, Value
+from coordination import endings, inbox, rendezvous, runs, vocabulary
+from coordination.conf import conf
+from coordination.db import patiently
+from coordination.events import Writer
+from coordination.models import Run, Wait
+from coordination.registry import Cause, Execution
+from coordination.transactions import unit_of_work
+
+if TYPE_CHECKING:
+    from chat.models import Message
+
+
+async def execute(execution: Execution, writer: Writer) -> None:
+    """Carry the run as far as it goes now. Raises what ``coordination.worker`` settles."""
+    try:
+        await Turn(execution, writer, get_model(settings.AGENT_MODEL)).run()
+    except ModelError as error:
+        await patiently(
+            endings.failed, execution.run, f"{error.code}: {error.detail}", by=execution.runner_id
+        )
+
+
+class Turn:
+    """One execution of one run."""
+
+    def __init__(self, execution: Execution, writer: Writer, model: StepModel) -> None:
+        self.execution = execution
+        self.run_row = execution.run
+        self.writer = writer
+        self.model = model
+        agent = find_agent(self.run_row.agent_id)
+        assert agent is not None, f"no agent {self.run_row.agent_id}"
+        self.tools = {name: TOOLS[name] for name in agent.tools}
+        self.instructions = instructions_for(self.run_row.agent_id)
+        self.rows: list[Message] = []
+
+    async def run(self) -> None:
+        """Step after step until the run ends or parks."""
+        self.rows = await patiently(
+            memory.conversation, self.run_row.session_id, self.run_row.agent_id
+        )
+        if await self._go_on_with(memory.open_calls(self.rows)):
+            return
+        for _ in range(conf.max_steps):
+            await self._before_step()
+            message = await self._model_step()
+            calls = memory.open_calls([message])
+            if calls:
+                if await self._tool_step(calls):
+                    return
+            elif await patiently(finish, self.run_row, message.content, self.execution.runner_id):
+                return
+        await patiently(
+            endings.failed,
+            self.run_row,
+            f"more than {conf.max_steps} model calls in one turn",
+            reason=Run.Reason.BUDGET,
+            by=self.execution.runner_id,
+        )
+
+    async def _before_step(self) -> None:
+        """Between two steps nothing is under way: the place to leave, and to take in messages."""
+        if self.execution.draining:
+            self.execution.cancel(Cause.HANDOVER)
+        await self.execution.gate.wait()
+        if await patiently(memory.look_before_model_call, self.run_row):
+            self.rows += await patiently(memory.take_in, self.run_row)
+
+    # -- the model -----------------------------------------------------------------------
+
+    async def _model_step(self) -> Message:
+        message_id = uuid.uuid4()
+        stream = _StreamToLog(self.run_row, self.writer, str(message_id))
+        history = await asyncio.to_thread(memory.history, self.rows)
+        step = self.model.stream_step(
+            history,
+            instructions=self.instructions,
+            tools=[tool.spec for tool in self.tools.values()],
+            silence_timeout=conf.model_silence,
+        )
+        try:
+            async with step:
+                async for event in step:
+                    stream.write(event)
+        except BaseException:
+            self.run_row.usage = memory.add_usage(self.run_row.usage, step.usage_so_far())
+            raise
+        assert stream.completed is not None, "the model's stream ended without StepCompleted"
+        stream.end_reasoning()
+        await self.writer.flush(self.run_row)
+        message = await patiently(
+            memory.save_response,
+            self.run_row,
+            message_id,
+            stream.completed.response,
+            stream.completed.usage,
+            text_open=stream.text_open,
+        )
+        self.rows.append(message)
+        return message
+
+    # -- the tools -----------------------------------------------------------------------
+
+    async def _go_on_with(self, calls: Sequence[Call]) -> bool:
+        """After a suspension or a crash: finish the last saved step. True if the run parked."""
+        if not calls:
+            return False
+        rows, to_make = await patiently(memory.collect, self.run_row, calls)
+        self.rows += rows
+        return await self._tool_step(to_make, again=True) if to_make else False
+
+    async def _tool_step(self, calls: Sequence[Call], *, again: bool = False) -> bool:
+        """Make the calls of one step, all at once. True if the run has parked on any of them."""
+        await self.execution.gate.wait()
+        await patiently(runs.check_owned, self.run_row)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._call(call, again=again)) for call in calls]
+        outcomes = [(call, task.result()) for call, task in zip(calls, tasks, strict=True)]
+        saved = await patiently(memory.save_outcomes, self.run_row, outcomes)
+        self.rows += saved.rows
+        if saved.parked:
+            return True
+        answered = {row.parts[0]["tool_call_id"] for row in saved.rows}
+        return await self._go_on_with([call for call in calls if call.call_id not in answered])
+
+    async def _call(self, call: Call, *, again: bool) -> Outcome:
+        tool = self.tools.get(call.name)
+        if tool is None:
+            offered = ", ".join(self.tools)
+            return Value(f"unknown_tool: you have no {call.name!r}. You have: {offered}.")
+        if again and not tool.repeatable:
+            return Value(memory.UNKNOWN_EFFECT)
+        try:
+            async with asyncio.timeout(conf.tool_timeout):
+                return await tool(ToolContext(self.run_row, call.call_id), call.arguments)
+        except ToolError as error:
+            return Value(f"error: {error}")
+        except TimeoutError:
+            return Value(f"error: {call.name} did not end within {conf.tool_timeout:g} seconds.")
+
+
+class _StreamToLog:
+    """Turns one step's stream into events of one message."""
+
+    def __init__(self, run: Run, writer: Writer, message_id: str) -> None:
+        self.run = run
+        self.writer = writer
+        self.message_id = message_id
+        self.text_open = False
+        self.reasoning_id: str | None = None
+        self.completed: StepCompleted | None = None
+
+    def write(self, event: object) -> None:
+        """Log one event of the model's stream."""
+        run, put = self.run, self.writer.put
+        match event:
+            case TextDelta(text):
+                self.end_reasoning()
+                if not self.text_open:
+                    put(run, vocabulary.text_start(run, self.message_id))
+                    self.text_open = True
+                put(run, vocabulary.text_content(run, self.message_id, text))
+            case ReasoningDelta(text):
+                if self.reasoning_id is None:
+                    self.reasoning_id = str(uuid.uuid4())
+                    put(run, *vocabulary.reasoning_start(run, self.reasoning_id))
+                put(run, vocabulary.reasoning_content(run, self.reasoning_id, text))
+            case ToolCallStarted(call_id, name):
+                self.end_reasoning()
+                put(run, vocabulary.tool_call_start(run, call_id, name, self.message_id))
+            case ToolCallArgs(call_id, delta):
+                put(run, vocabulary.tool_call_args(run, call_id, delta))
+            case ToolCallEnded(call_id):
+                put(run, vocabulary.tool_call_end(run, call_id))
+            case StepCompleted():
+                self.completed = event
+
+    def end_reasoning(self) -> None:
+        """Close the span of reasoning, if one is open."""
+        if self.reasoning_id is not None:
+            self.writer.put(self.run, *vocabulary.reasoning_end(self.run, self.reasoning_id))
+            self.reasoning_id = None
+
+
+@unit_of_work
+def finish(run: Run, text: str, by: str) -> bool:
+    """The model has nothing more to do: end the run, or wait for what is outstanding.
+
+    False where a message came in at the last moment: one more step takes it in. Looking and ending
+    are one transaction, so nothing arrives between the two.
+    """
+    with runs.owned(run) as (session, fresh):
+        if inbox.deliverable(fresh):
+            return False
+        outstanding = rendezvous.outstanding(fresh)
+        if outstanding:
+            left = rendezvous.tail_left(fresh)
+            if left > 0:
+                rendezvous.open_wait(
+                    session,
+                    fresh,
+                    tool_call_id=rendezvous.TAIL,
+                    tasks=outstanding,
+                    mode=Wait.Mode.ANY,
+                    timeout=left,
+                )
+                if memory.park(session, fresh, asked=False):
+                    return True
+                return False
+            if inbox.note_missing_results(session, fresh, outstanding):
+                return False
+        return endings.settle(
+            session, fresh, Run.Status.COMPLETED, reason=Run.Reason.COMPLETED, by=by, result=text
+        )

@@ -1,0 +1,71 @@
+"""``agent_worker``: one worker node. The supervisor is this process; the runners are its children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from argparse import SUPPRESS, ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from chat.executor import execute
+from chat.llm import get_model
+from coordination.conf import conf
+from coordination.supervisor import Supervisor, new_node_id, say_alive
+from coordination.worker import Runner, read_orders
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Command(BaseCommand):
+    """Parse, wire, start, say so."""
+
+    help = "Execute agent runs: a supervisor and its runner processes. Any number, on any node."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The node's size; a runner's own arguments are for the supervisor alone."""
+        parser.add_argument("--processes", type=int, default=1, help="runner processes")
+        parser.add_argument(
+            "--concurrency", type=int, default=conf.concurrency, help="runs at once in each"
+        )
+        parser.add_argument("--runner", help=SUPPRESS)
+        parser.add_argument("--node", help=SUPPRESS)
+
+    def handle(self, *, processes: int, concurrency: int, **options: Any) -> None:
+        """Be a supervisor, or the runner that one has started."""
+        if options["runner"]:
+            get_model(settings.AGENT_MODEL)  # imports the model library before the loop has to wait for it
+            asyncio.run(self._runner(options["runner"], options["node"], concurrency))
+            os._exit(0)  # a tool's thread that ignores everything must not hold the process
+        asyncio.run(self._supervisor(processes, concurrency))
+
+    async def _supervisor(self, processes: int, concurrency: int) -> None:
+        manage = str(Path(sys.argv[0]).resolve())
+        command = [sys.executable, manage, "agent_worker", "--concurrency", str(concurrency)]
+        supervisor = Supervisor(command, processes=processes, node_id=new_node_id())
+        for signum in STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(signum, supervisor.stop)
+        self.stdout.write(f"worker node {supervisor.node_id}: {processes} runner process(es)")
+        await supervisor.run()
+
+    async def _runner(self, runner_id: str, node_id: str, concurrency: int) -> None:
+        runner = Runner(execute, runner_id=runner_id, node_id=node_id, concurrency=concurrency)
+        for signum in STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(signum, runner.drain)
+        helpers = [
+            asyncio.ensure_future(read_orders(runner.obey, closed=_supervisor_died)),
+            asyncio.ensure_future(say_alive()),
+        ]
+        await runner.run()
+        for helper in helpers:
+            helper.cancel()
+
+
+def _supervisor_died() -> None:
+    """Nobody beats for this process any more; the guards take its runs over."""
+    os._exit(1)

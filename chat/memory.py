@@ -1,0 +1,422 @@
+"""An agent's memory: rows to model messages and back, every write fenced, and repair.
+
+One ``Message`` row is one message of one agent's conversation. A step is saved in one transaction
+with its events, its inbox acks and its suspensions, so memory, log and inbox never disagree. What a
+stop or a crash left behind is made valid again on the way to the provider (``repaired``): every tool
+call is answered directly after it, by its result or by "interrupted"; nothing answers a call that
+is not there; arguments that are no JSON are never sent back.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chat.llm import Usage, text_of
+from chat.models import Message
+from chat.tools.base import Ask, Await, Outcome, Value
+from coordination import events, inbox, rendezvous, runs, suspensions, texts, vocabulary
+from coordination.models import InboxMessage, Question, Run, Session, Wait
+from coordination.transactions import unit_of_work
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse
+
+UNKNOWN_EFFECT = (
+    "The worker was lost during this call: it is unknown whether it took effect. Check before you "
+    "do it again."
+)
+INTERRUPTED = "Interrupted by the user; this call did not finish."
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call of the last saved step that has no result yet."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+# -- rows to model messages ------------------------------------------------------------------
+
+
+def conversation(session_id: uuid.UUID, agent_id: str) -> list[Message]:
+    """The agent's messages in order, without those that wait in the queue."""
+    rows = Message.objects.filter(session_id=session_id, agent_id=agent_id, position__isnull=False)
+    return list(rows.order_by("position"))
+
+
+def history(rows: Iterable[Message]) -> list[ModelMessage]:
+    """What the provider is given: the rows as Pydantic AI's messages, repaired."""
+    from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
+
+    messages: list[ModelMessage] = []
+    for row in rows:
+        if _is_hidden(row):
+            continue
+        match row.role:
+            case Message.Role.ASSISTANT:
+                response = _response(row)
+                if response is not None:
+                    messages.append(response)
+            case Message.Role.TOOL:
+                part = row.parts[0]
+                messages.append(
+                    ModelRequest(
+                        parts=[
+                            ToolReturnPart(
+                                tool_name=part["name"],
+                                content=row.content,
+                                tool_call_id=part["tool_call_id"],
+                            )
+                        ]
+                    )
+                )
+            case _:
+                messages.append(ModelRequest(parts=[UserPromptPart(content=row.content)]))
+    return repaired(messages)
+
+
+def _is_hidden(row: Message) -> bool:
+    """Notices are for people; the text of a broken step was said again by the next attempt."""
+    return any(part.get("type") in ("notice", "superseded") for part in row.parts)
+
+
+def _response(row: Message) -> ModelResponse | None:
+    from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart
+
+    if row.model_json:
+        message = ModelMessagesTypeAdapter.validate_json(row.model_json)[0]
+        assert isinstance(message, ModelResponse)
+        return message
+    return ModelResponse(parts=[TextPart(content=row.content)]) if row.content else None
+
+
+def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The same conversation, valid for a strict provider."""
+    from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
+
+    results = {
+        part.tool_call_id: part
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    }
+    whole: list[ModelMessage] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            calls = [_with_valid_arguments(call) for call in message.tool_calls]
+            whole.append(message)
+            if calls:
+                whole.append(
+                    ModelRequest(
+                        parts=[
+                            results.get(call.tool_call_id)
+                            or ToolReturnPart(
+                                tool_name=call.tool_name,
+                                content=INTERRUPTED,
+                                tool_call_id=call.tool_call_id,
+                            )
+                            for call in calls
+                        ]
+                    )
+                )
+        elif not all(isinstance(part, ToolReturnPart) for part in message.parts):
+            whole.append(message)
+    return whole
+
+
+def _with_valid_arguments(call: Any) -> Any:
+    """Mend the call in place: a provider refuses arguments that are not a JSON object."""
+    try:
+        if not isinstance(call.args_as_dict(raise_if_invalid=True), dict):
+            call.args = "{}"
+    except Exception:
+        call.args = "{}"
+    return call
+
+
+# -- what a run reads ------------------------------------------------------------------------
+
+
+def look_before_model_call(run: Run) -> bool:
+    """Read the row before a model call: may it begin? True if messages wait to be taken in.
+
+    Raises ``coordination.errors.Fenced`` where the run is to stop or belongs to somebody else.
+    """
+    runs.check_owned(run)
+    return bool(inbox.deliverable(run))
+
+
+@unit_of_work
+def take_in(run: Run) -> list[Message]:
+    """Take in what waits in the inbox: ack and memory are one transaction."""
+    taken = []
+    with runs.owned(run) as (session, fresh):
+        for message in inbox.deliverable(fresh):
+            if message.ack():
+                taken.append(_remember(session, fresh, message))
+        runs.mark_saved(session, fresh)
+    return taken
+
+
+def _remember(session: Session, run: Run, message: InboxMessage) -> Message:
+    is_task = message.kind in inbox.TASKS
+    part = {
+        "type": "inbox",
+        "message_id": str(message.pk),
+        "kind": message.kind,
+        "sender": message.sender,
+        "in_reply_to": str(message.in_reply_to_id) if message.in_reply_to_id else None,
+        "reason": message.reason,
+    }
+    return _add(
+        session,
+        run,
+        role=Message.Role.USER if is_task else Message.Role.SYSTEM,
+        content=message.content if is_task else inbox_text(message),
+        parts=[part],
+    )
+
+
+def inbox_text(message: InboxMessage) -> str:
+    """An inbox message as a model reads it."""
+    about = f" (in reply to {message.in_reply_to_id})" if message.in_reply_to_id else ""
+    sender = message.sender
+    if message.kind == InboxMessage.Kind.RESULT and message.in_reply_to is not None:
+        sender = message.in_reply_to.recipient
+    return f"[inbox] {message.kind} from {sender}{about}: {message.content}"
+
+
+def _add(
+    session: Session,
+    run: Run,
+    *,
+    role: str,
+    content: str,
+    parts: list[dict[str, Any]],
+    message_id: uuid.UUID | None = None,
+    status: str = Message.Status.COMPLETE,
+    model_json: str = "",
+) -> Message:
+    return Message.objects.create(
+        id=message_id or uuid.uuid4(),
+        session_id=session.pk,
+        agent_id=run.agent_id,
+        run_id=run.pk,
+        position=session.next_position(),
+        role=role,
+        status=status,
+        content=content,
+        parts=parts,
+        model_json=model_json,
+    )
+
+
+# -- saving a step ---------------------------------------------------------------------------
+
+
+@unit_of_work
+def save_response(
+    run: Run, message_id: uuid.UUID, response: ModelResponse, usage: Usage, *, text_open: bool
+) -> Message:
+    """Save what the model said; its text message ends in the log with the same commit."""
+    from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+    text = text_of(response)
+    parts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    for call in response.tool_calls:
+        parts.append(
+            {
+                "type": "tool_call",
+                "tool_call_id": call.tool_call_id,
+                "name": call.tool_name,
+                "args": call.args_as_json_str(),
+            }
+        )
+    with runs.owned(run) as (session, fresh):
+        message = _add(
+            session,
+            fresh,
+            role=Message.Role.ASSISTANT,
+            content=text,
+            parts=parts,
+            message_id=message_id,
+            model_json=ModelMessagesTypeAdapter.dump_json([response]).decode(),
+        )
+        if text_open:
+            events.append(session, fresh, vocabulary.text_end(fresh, str(message_id)))
+        runs.mark_saved(session, fresh, add_usage(fresh.usage, usage))
+    run.usage = fresh.usage
+    return message
+
+
+def add_usage(total: dict[str, Any], step: Usage) -> dict[str, Any]:
+    """The run's usage with one more step."""
+    tokens = {
+        "input_tokens": total.get("input_tokens", 0) + step.input_tokens,
+        "output_tokens": total.get("output_tokens", 0) + step.output_tokens,
+    }
+    return {
+        "provider": step.provider,
+        "model": step.model,
+        **tokens,
+        "total_tokens": sum(tokens.values()),
+    }
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How a step of tool calls ended."""
+
+    rows: list[Message]
+    parked: bool
+
+
+@unit_of_work
+def save_outcomes(run: Run, outcomes: Sequence[tuple[Call, Outcome]]) -> Saved:
+    """Save finished calls and open the suspensions of the others; park where any stands open."""
+    rows = []
+    with runs.owned(run) as (session, fresh):
+        asked = awaited = False
+        for call, outcome in outcomes:
+            match outcome:
+                case Value(content, acks):
+                    for message in InboxMessage.objects.filter(pk__in=acks):
+                        message.ack()
+                    rows.append(_add_result(session, fresh, call, content))
+                case Ask():
+                    suspensions.open_question(session, fresh, call.call_id, outcome)
+                    asked = True
+                case Await(tasks, timeout, mode):
+                    rendezvous.open_wait(
+                        session,
+                        fresh,
+                        tool_call_id=call.call_id,
+                        tasks=tasks,
+                        mode=mode,
+                        timeout=timeout,
+                    )
+                    awaited = True
+        runs.mark_saved(session, fresh)
+        parked = (asked or awaited) and park(session, fresh, asked=asked)
+    return Saved(rows, parked)
+
+
+def park(session: Session, run: Run, *, asked: bool) -> bool:
+    """Park the run on its open questions and waits. False where all were satisfied already."""
+    if not asked and not Wait.objects.filter(run=run, closed_at=None).exists():
+        return False
+    status = Run.Status.WAITING_USER if asked else Run.Status.WAITING_CHILD
+    runs.park(session, run, status)
+    suspensions.announce_suspension(session, run)
+    return True
+
+
+def _add_result(session: Session, run: Run, call: Call, content: Any) -> Message:
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    part = {"type": "tool_result", "tool_call_id": call.call_id, "name": call.name}
+    row = _add(session, run, role=Message.Role.TOOL, content=text, parts=[part])
+    events.append(
+        session, run, vocabulary.tool_call_result(run, str(row.pk), call.call_id, text)
+    )
+    return row
+
+
+# -- going on after a suspension or a crash --------------------------------------------------
+
+
+def open_calls(rows: Sequence[Message]) -> list[Call]:
+    """Tool calls of the conversation's last response that have no result."""
+    answered = set()
+    for row in reversed(rows):
+        if row.role == Message.Role.TOOL:
+            answered.add(row.parts[0]["tool_call_id"])
+        elif row.role == Message.Role.ASSISTANT:
+            return [
+                Call(part["tool_call_id"], part["name"], part["args"])
+                for part in row.parts
+                if part["type"] == "tool_call" and part["tool_call_id"] not in answered
+            ]
+    return []
+
+
+@unit_of_work
+def collect(run: Run, calls: Sequence[Call]) -> tuple[list[Message], list[Call]]:
+    """Turn closed questions and waits into the results of their calls, once, in one transaction.
+
+    Returns the new rows, and the calls that had not been suspended: those are to be made (again).
+    """
+    rows, to_make = [], []
+    with runs.owned(run) as (session, fresh):
+        for call in calls:
+            content = _suspension_result(fresh, call)
+            if content is None:
+                to_make.append(call)
+            else:
+                rows.append(_add_result(session, fresh, call, content))
+        runs.mark_saved(session, fresh)
+    return rows, to_make
+
+
+def _suspension_result(run: Run, call: Call) -> Any:
+    question = Question.objects.filter(run=run, tool_call_id=call.call_id).first()
+    if question is not None:
+        return _answer(question)
+    outcomes = [outcome.as_json() for outcome in rendezvous.collect(run, call.call_id)]
+    if not outcomes:
+        return None
+    return outcomes[0] if call.name == "send_message" else {"results": outcomes}
+
+
+def _answer(question: Question) -> dict[str, Any]:
+    match question.state:
+        case Question.State.ANSWERED:
+            return {"status": "answered", "answer": question.answer}
+        case Question.State.EXPIRED:
+            return {"status": "expired", "default_value": question.default_value}
+        case state:
+            return {"status": state, "detail": "The user did not answer. This is not a yes."}
+
+
+# -- the end of a turn -----------------------------------------------------------------------
+
+
+def interrupted_calls(session: Session, run: Run) -> None:
+    """Close the calls that the end of the run left open, in the memory and in the log."""
+    rows = [row for row in conversation(session.pk, run.agent_id) if row.run_id == run.pk]
+    for call in open_calls(rows):
+        _add_result(session, run, call, texts.interrupted_call(session, run))
+
+
+def keep_partial(
+    session: Session, run: Run, items: events.OpenItems, *, superseded: bool = False
+) -> None:
+    """Keep the text of a step that was cut off, to the letter as readers have seen it."""
+    extra = [{"type": "superseded"}] if superseded else []
+    for message_id, text in {**items.ended_texts, **items.texts}.items():
+        _add(
+            session,
+            run,
+            role=Message.Role.ASSISTANT,
+            content=text,
+            parts=[{"type": "text", "text": text}, *extra],
+            message_id=uuid.UUID(message_id),
+            status=Message.Status.INTERRUPTED,
+        )
+    for call_id in (*items.ended_calls, *items.calls):
+        text = texts.interrupted_call(session, run)
+        events.append(
+            session, run, vocabulary.tool_call_result(run, str(uuid.uuid4()), call_id, text)
+        )
+
+
+def notice(session: Session, run: Run, kind: str, text: str) -> None:
+    """A line of the site itself in the conversation: shown, marked, never given to a model."""
+    part = {"type": "notice", "kind": kind, "reason": run.reason}
+    _add(session, run, role=Message.Role.SYSTEM, content=text, parts=[part])

@@ -1,0 +1,94 @@
+/* Drawers on narrow screens, the panel's two tabs, and keeping the newest message in sight.
+
+   The page follows the conversation only while the reader is at its end: who has scrolled up is
+   reading, and must not be pulled away. */
+
+import { byId } from "./dom.js";
+
+const NEAR = 80; // px from the end that still count as being there
+
+export function drawers() {
+  const set = (side, open) => {
+    side.toggleAttribute("data-open", open);
+    for (const button of document.querySelectorAll(`[data-opens="${side.id}"]`)) button.setAttribute("aria-expanded", open);
+    if (open) side.querySelector("a, button")?.focus();
+    else document.querySelector(`[data-opens="${side.id}"]`)?.focus();
+  };
+  for (const button of document.querySelectorAll("[data-opens]")) {
+    const side = byId(button.dataset.opens);
+    button.addEventListener("click", () => set(side, !side.hasAttribute("data-open")));
+  }
+  for (const button of document.querySelectorAll("[data-closes]")) {
+    button.addEventListener("click", () => set(byId(button.dataset.closes), false));
+  }
+  document.addEventListener("keydown", (event) => {
+    const open = document.querySelector(".side[data-open]");
+    if (event.key !== "Escape" || !open) return;
+    event.preventDefault();
+    set(open, false);
+  });
+  document.querySelector(".middle").addEventListener("pointerdown", (event) => {
+    const open = document.querySelector(".side[data-open]");
+    if (open && !event.target.closest("[data-opens]")) set(open, false);
+  });
+}
+
+export function tabs(onShown) {
+  const all = [...document.querySelectorAll("[role=tab]")];
+  const select = (tab) => {
+    for (const one of all) {
+      one.setAttribute("aria-selected", one === tab);
+      one.tabIndex = one === tab ? 0 : -1;
+      byId(one.getAttribute("aria-controls")).hidden = one !== tab;
+    }
+    onShown(tab.getAttribute("aria-controls"));
+  };
+  for (const [i, tab] of all.entries()) {
+    tab.addEventListener("click", () => select(tab));
+    tab.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+      const next = all[(i + 1) % all.length];
+      next.focus();
+      select(next);
+    });
+  }
+}
+
+export class Follower {
+  constructor() {
+    this.box = byId("scroll");
+    this.button = byId("to-end");
+    this.following = true;
+    this.box.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.button.addEventListener("click", () => this.toEnd());
+    new ResizeObserver(() => this.#grew()).observe(this.box.firstElementChild);
+    new ResizeObserver(() => this.#grew()).observe(this.box);
+  }
+
+  get #distance() {
+    return this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight;
+  }
+
+  #scrolled() {
+    this.following = this.#distance < NEAR;
+    this.button.hidden = this.following;
+  }
+
+  #grew() {
+    if (this.following) this.box.scrollTop = this.box.scrollHeight;
+    else this.button.hidden = this.#distance < NEAR;
+  }
+
+  toEnd() {
+    this.following = true;
+    this.button.hidden = true;
+    this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  /* Change what is above without moving what is in sight. */
+  hold(change) {
+    const fromEnd = this.box.scrollHeight - this.box.scrollTop;
+    change();
+    this.box.scrollTop = this.box.scrollHeight - fromEnd;
+  }
+}

@@ -1,0 +1,177 @@
+/* The chat page: one state, its views, its stream.
+
+   The page comes with the state as it was, and the stream goes on from that state's cursor. Where
+   the log has begun anew (or a tab slept for a week), the state is read again as a whole. */
+
+import { AgentsPanel } from "./agents.js";
+import { ApiError, call, url } from "./api.js";
+import { Composer } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { announce, byId, h } from "./dom.js";
+import { drawers, Follower, tabs } from "./layout.js";
+import { Questions } from "./questions.js";
+import { Sessions } from "./sessions.js";
+import { State } from "./state.js";
+import { Stream } from "./stream.js";
+import { agentName, setSiteClock, t } from "./words.js";
+import { WorkLog } from "./worklog.js";
+
+const initial = JSON.parse(byId("state").textContent);
+const sessionId = initial?.snapshot.id ?? null;
+
+const state = new State();
+const follower = new Follower();
+
+const actions = {
+  async stop(agentId) {
+    const stopButton = byId("stop");
+    if (!agentId) stopButton.disabled = true;
+    try {
+      const answer = await call("POST", `api/chat/${sessionId}/interrupt`, agentId ? { agent_id: agentId } : {});
+      if (answer.status === "accepted") actions.trouble(t("stop_accepted"));
+      if (answer.status === "no_active_run" || answer.status === "already_finished") await reload();
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      actions.trouble(t("stop_failed", { detail: error.message }));
+    } finally {
+      stopButton.disabled = false;
+    }
+  },
+
+  trouble(text) {
+    byId("trouble").textContent = text;
+    byId("trouble").hidden = text === "";
+  },
+
+  sent() {
+    byId("welcome").hidden = true;
+    follower.toEnd();
+  },
+
+  async loadSubrun(subrun) {
+    subrun.whole = true;
+    try {
+      const { items } = await call("GET", `api/chat/${sessionId}/messages?agent_id=${encodeURIComponent(subrun.agentId)}`);
+      state.loadSubrun(subrun, items);
+    } catch (error) {
+      subrun.whole = false;
+      if (!(error instanceof ApiError)) throw error;
+    }
+  },
+};
+
+const conversation = new Conversation(state, actions);
+const worklog = new WorkLog(state);
+const sessions = new Sessions(state, actions, sessionId);
+const composer = new Composer(state, actions, sessionId);
+drawers();
+tabs((shown) => shown === "worklog" && byId("worklog").scrollTo(0, byId("worklog").scrollHeight));
+
+for (const button of document.querySelectorAll("[data-suggestion]")) {
+  button.addEventListener("click", () => composer.fill(button.textContent));
+}
+
+/* -- what is going on, in one line under the conversation --------------------------------------- */
+
+function activity() {
+  if (state.status === "queued") return t("waiting_for_worker");
+  if (state.status !== "running") return "";
+  const speaking = state.order.some((id) => {
+    const item = state.items.get(id);
+    return item.status === "partial" && item.role === "assistant" && item.text !== "";
+  });
+  if (speaking) return "";
+  if (state.master?.status === "waiting_child") return t("waiting_for_agents");
+  return t("thinking", { agent: agentName("assistant") });
+}
+
+const said = new Set();
+
+function announceAnswers(ids) {
+  for (const id of ids) {
+    const item = state.items.get(id);
+    if (item?.role !== "assistant" || item.runId || item.status !== "complete" || said.has(id) || !item.text) continue;
+    said.add(id);
+    announce(t("answered", { agent: agentName(item.agentId), text: item.text }));
+  }
+}
+
+state.listen((kind, ids) => {
+  if (kind === "item") announceAnswers(ids);
+  if (kind === "order") byId("welcome").hidden = state.order.length > 0 || state.questions.size > 0;
+  if (kind === "status" && !state.busy) actions.trouble("");
+  const text = activity();
+  byId("activity").hidden = text === "";
+  if (byId("activity").textContent !== text) byId("activity").textContent = text;
+});
+
+/* -- earlier messages ---------------------------------------------------------------------------- */
+
+const PAGE = 200; // the snapshot's newest; fewer means there are no earlier ones
+
+byId("earlier").addEventListener("click", async () => {
+  const button = byId("earlier");
+  button.disabled = true;
+  try {
+    const before = state.order.find((id) => /^[0-9a-f-]{36}$/.test(id));
+    const { items, next } = await call("GET", `api/chat/${sessionId}/messages?before=${before}`);
+    follower.following = false;
+    state.prepend(items, {});
+    button.hidden = !next;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    actions.trouble(error.message);
+  } finally {
+    button.disabled = false;
+  }
+});
+
+/* -- beginning, and beginning again -------------------------------------------------------------- */
+
+const stream = sessionId && new Stream(sessionId, {
+  onEvent(event) {
+    if (state.apply(event)) reload();
+  },
+  onState: connection,
+});
+
+function connection(name) {
+  const line = byId("connection");
+  if (line.dataset.state === name) return;
+  line.dataset.state = name;
+  line.textContent = t(name);
+  if (name === "signed_out") line.replaceChildren(h("a", { href: url(""), textContent: t("signed_out") }));
+}
+
+function begin(fresh) {
+  setSiteClock(fresh.now);
+  conversation.clear();
+  worklog.clear();
+  state.load(fresh);
+  for (const id of state.order) said.add(id);
+  byId("earlier").hidden = fresh.snapshot.messages.length < PAGE;
+  const title = fresh.snapshot.title || t("untitled");
+  byId("title").textContent = title;
+  document.title = `${title} · agentsite`;
+  sessions.setTitle(title);
+  stream.open(fresh.snapshot.cursor);
+}
+
+let reloading = null;
+
+function reload() {
+  reloading ??= call("GET", `chat/${sessionId}/state/`).then(begin, (error) => {
+    if (error.status === 404) connection("session_gone");
+    else if (error.status === 401) connection("signed_out");
+    else setTimeout(reload, 2000); // the stream is still open, but what it says has no ground
+  }).finally(() => { reloading = null; });
+  return reloading;
+}
+
+new Questions(state, sessionId, { onOpened: () => follower.following && follower.toEnd() });
+new AgentsPanel(state, actions, sessionId).draw();
+worklog.draw();
+if (stream) begin(initial);
+
+/* For the browser tests: what the page knows. */
+globalThis.agentsite = { state };

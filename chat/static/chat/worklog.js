@@ -1,0 +1,41 @@
+/* The work log: what happened, newest last, as the operator's log has it. */
+
+import { byId, h } from "./dom.js";
+import { agentName, fullTime, t, timeOfDay } from "./words.js";
+
+const SHOWN = 500; // lines; the whole log is in the admin
+
+export class WorkLog {
+  constructor(state) {
+    this.state = state;
+    this.root = byId("worklog");
+    this.list = h("ol", { class: "log" });
+    this.drawn = 0;
+    state.listen((kind) => kind === "log" && this.draw());
+  }
+
+  clear() {
+    this.drawn = 0;
+    this.list.replaceChildren();
+  }
+
+  draw() {
+    const { log } = this.state;
+    if (log.length === 0) return this.root.replaceChildren(h("p", { class: "empty", textContent: t("worklog_none") }));
+    const atEnd = this.root.scrollHeight - this.root.scrollTop - this.root.clientHeight < 40;
+    this.drawn = Math.max(this.drawn, log.length - SHOWN);
+    this.list.append(...log.slice(this.drawn).map(line));
+    this.drawn = log.length;
+    while (this.list.childElementCount > SHOWN) this.list.firstChild.remove();
+    const earlier = log.length > SHOWN ? [h("p", { class: "empty", textContent: t("worklog_earlier") })] : [];
+    this.root.replaceChildren(...earlier, this.list);
+    if (atEnd) this.root.scrollTop = this.root.scrollHeight;
+  }
+}
+
+function line(entry) {
+  const who = entry.agent_id && !entry.text.startsWith(entry.agent_id) ? `${agentName(entry.agent_id)} · ` : "";
+  return h("li", { data: { level: entry.level, kind: entry.kind } },
+    h("time", { dateTime: entry.at, textContent: timeOfDay(entry.at), title: fullTime(entry.at) }),
+    h("p", { title: entry.kind, dir: "auto" }, h("span", { class: "who", textContent: who }), entry.text));
+}

@@ -1,0 +1,136 @@
+"""What a tool is: an async function whose signature is its schema.
+
+    @tool
+    async def add(context: ToolContext, a: int, b: int) -> str:
+        '''Add two numbers.'''
+        return str(a + b)
+
+A tool returns what the model is to read (text or JSON), or a suspension: ``Ask`` (a person is to
+answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that tells the model
+what to do instead. It may be cancelled at any await, and may be called again after a crash with the
+same ``context.call_id``: use that as the idempotency key, or say ``repeatable=False``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from chat.llm.protocol import ToolSpec
+from coordination.models import Run
+from coordination.suspensions import Ask
+
+
+class ToolError(Exception):
+    """The call breaks a rule or failed; its text is the tool's result."""
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """Who calls, and under which id."""
+
+    run: Run
+    call_id: str
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every execution of this call, on whatever node."""
+        return f"{self.run.pk}:{self.call_id}"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A finished call: what the model reads, and inbox messages that it thereby has received."""
+
+    content: Any
+    acks: list[uuid.UUID] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Await:
+    """The call ends when the results of these tasks have come, or time is over."""
+
+    tasks: list[uuid.UUID]
+    timeout: float
+    mode: str = "all"
+
+
+Outcome = Value | Ask | Await
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function, its schema, and what may be done with it."""
+
+    name: str
+    description: str
+    arguments: type[BaseModel]
+    function: Function
+    repeatable: bool = True
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        schema = self.arguments.model_json_schema()
+        schema.pop("title", None)
+        return ToolSpec(self.name, self.description, schema)
+
+    async def __call__(self, context: ToolContext, arguments: str) -> Outcome:
+        """Validate and call. Raises ToolError for arguments that do not fit."""
+        given = self._parse(arguments)
+        values = {name: getattr(given, name) for name in type(given).model_fields}
+        if inspect.iscoroutinefunction(self.function):
+            result = await self.function(context, **values)
+        else:
+            result = await asyncio.to_thread(self.function, context, **values)
+        return result if isinstance(result, Value | Ask | Await) else Value(result)
+
+    def _parse(self, arguments: str) -> BaseModel:
+        try:
+            return self.arguments.model_validate(json.loads(arguments or "{}"))
+        except ValidationError as error:
+            faults = "; ".join(
+                f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}"
+                for e in error.errors()
+            )
+            raise ToolError(f"{self.name}: {faults}. Correct the arguments and call again.") from None
+        except ValueError:
+            raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
+
+
+@overload
+def tool(function: Callable[..., Awaitable[Any]]) -> Tool: ...
+@overload
+def tool(*, repeatable: bool = True) -> Callable[[Function], Tool]: ...
+
+
+def tool(function: Function | None = None, *, repeatable: bool = True) -> Any:
+    """Make a tool of a function: its name, docstring and typed parameters are what the model sees.
+
+    ``repeatable=False``: after a crash the call is not made again; the model is told that it is
+    unknown whether it took effect.
+    """
+    if function is None:
+        return lambda f: _tool(f, repeatable)
+    return _tool(function, repeatable)
+
+
+def _tool(function: Function, repeatable: bool) -> Tool:
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())[1:]  # after the context
+    fields: dict[str, Any] = {
+        p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in parameters
+    }
+    arguments = create_model(
+        function.__name__, __config__=ConfigDict(extra="forbid"), **fields
+    )
+    description = inspect.cleandoc(function.__doc__ or "")
+    return Tool(function.__name__, description, arguments, function, repeatable)

@@ -1,0 +1,284 @@
+"""The HTTP API of CONTRACT.md section 3: verbs in, rows out. The thinking is in ``chat.actions``.
+
+Every view first finds the session among the caller's own; what is not there is 404, whatever the
+reason. Addresses that do not exist, wrong methods and unreadable bodies are answered in the same
+JSON as everything else, which is why ``JsonApi`` wraps each view.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from ag_ui.core import RunAgentInput
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import URLPattern, URLResolver, re_path
+from django.views.decorators.csrf import csrf_exempt
+from ninja import Body, NinjaAPI
+from ninja.responses import Status
+
+from chat import actions, snapshots
+from chat.models import ChatSession
+from coordination import panel
+from coordination.conf import conf
+from coordination.db import db
+from coordination.errors import NotFound
+
+from . import agui, auth, errors, schemas, sse
+
+PAGE = 50  # conversations in one answer
+
+DESCRIPTION = """
+A chat with a master agent and its sub-agents, on a cluster: every node answers for every session.
+
+Sign in with `Authorization: Bearer TOKEN` (`manage.py api_token USER`), or with the session cookie
+and `X-CSRFToken`. Everything refused is `{"code": …, "detail": …}`; `code` is for programs.
+
+Events (`/api/chat/{sid}/events`, the WebSocket `/ws/chat/{sid}/`, `/api/agui`) are AG-UI 1.0.
+"""
+
+
+class JsonApi(NinjaAPI):
+    """A NinjaAPI that answers in JSON whatever happens below its root."""
+
+    def _get_urls(self) -> list[URLPattern | URLResolver]:
+        urls = super()._get_urls()
+        for url in urls:
+            if isinstance(url, URLPattern):
+                url.callback = _json_only(url.callback)
+        return [*urls, re_path(r"", _json_only(_nothing_here), name="nothing-here")]
+
+    def on_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse:  # type: ignore[override]
+        return errors.answer(request, exc)
+
+
+def _json_only(view: Callable[..., Any]) -> Callable[..., Any]:
+    call = view if inspect.iscoroutinefunction(view) else sync_to_async(view)
+
+    @csrf_exempt  # auth.SessionCookie checks it, and only where a cookie signs in
+    @functools.wraps(view)
+    async def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            _read_body(request)
+            return errors.in_json(await call(request, *args, **kwargs))
+        except Exception as error:  # noqa: BLE001
+            return errors.answer(request, error)
+
+    return wrapper
+
+
+def _read_body(request: HttpRequest) -> None:
+    """Django measures what a client announces; a chunked body announces nothing."""
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    try:
+        size = len(request.body)
+    except RequestDataTooBig:
+        size = limit + 1
+    if size > limit:
+        raise errors.too_large(conf.message_bytes)
+
+
+async def _nothing_here(_request: HttpRequest) -> HttpResponse:
+    return errors.response(404, "not_found", f"There is no such address; see {api.docs_url}.")
+
+
+api = JsonApi(
+    title="agentsite",
+    version="1.0",
+    description=DESCRIPTION,
+    auth=auth.SIGNED_IN,
+    urls_namespace="api",
+)
+
+REFUSALS: dict[int, Any] = dict.fromkeys((401, 403, 404, 422, 503), schemas.Error)
+CONFLICTS = {**REFUSALS, 409: schemas.Error}
+STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+UNTITLED = schemas.NewSession()  # no body says the same as an empty one
+CURRENT = schemas.Stop()
+EVENTS = {"responses": {200: {"description": "a stream of AG-UI events", **STREAM}}}
+
+
+async def _chat(request: HttpRequest, sid: str) -> ChatSession:
+    chat: ChatSession = await actions.find_session(auth.user(request), sid)
+    return chat
+
+
+def _item(chat: ChatSession, status: str) -> dict[str, Any]:
+    return {
+        "id": str(chat.pk),
+        "title": chat.title,
+        "status": status,
+        "created_at": chat.created_at.isoformat(),
+    }
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+@api.post("/chat", response={201: schemas.SessionItem, **REFUSALS}, tags=["sessions"])
+async def create_session(
+    request: HttpRequest,
+    body: Annotated[schemas.NewSession, Body()] = UNTITLED,
+) -> Status[Any]:
+    """Begin a conversation. The agents speak the language of ``Accept-Language`` (zh or en)."""
+    chat = await actions.create_session(
+        auth.user(request), title=body.title, language=auth.language(request)
+    )
+    return Status(201, _item(chat, "idle"))
+
+
+@api.get("/chat", response={200: schemas.SessionPage, **REFUSALS}, tags=["sessions"])
+async def list_sessions(request: HttpRequest, after: str | None = None) -> dict[str, Any]:
+    """Your conversations, newest first. ``next`` is the ``after`` of the next page."""
+    return await db(snapshots.sessions_page, auth.user(request).pk, after=after, limit=PAGE)
+
+
+@api.get("/chat/{sid}", response={200: schemas.Snapshot, **REFUSALS}, tags=["sessions"])
+async def get_session(request: HttpRequest, sid: str) -> dict[str, Any]:
+    """The state as it is; follow the events from its ``cursor`` to stay up to date."""
+    chat = await _chat(request, sid)
+    return await db(snapshots.snapshot, chat.pk)
+
+
+@api.patch("/chat/{sid}", response={200: schemas.SessionItem, **REFUSALS}, tags=["sessions"])
+async def rename_session(request: HttpRequest, sid: str, body: schemas.Rename) -> dict[str, Any]:
+    """Give the conversation another title."""
+    chat = await _chat(request, sid)
+    await actions.rename_session(chat, body.title)
+    chat.title = body.title
+    return _item(chat, await db(_status, chat))
+
+
+def _status(chat: ChatSession) -> str:
+    return panel.session_status(chat.pk)[0]
+
+
+@api.delete("/chat/{sid}", response={204: None, **REFUSALS}, tags=["sessions"])
+async def delete_session(request: HttpRequest, sid: str) -> Status[Any]:
+    """Delete the conversation; what runs in it is stopped."""
+    await actions.delete_session(await _chat(request, sid), by=auth.name(request))
+    return Status(204, None)
+
+
+# -- the three verbs ------------------------------------------------------------------------------
+
+
+@api.post(
+    "/chat/{sid}/messages",
+    response={202: schemas.Posted, 413: schemas.Error, **CONFLICTS},
+    tags=["conversation"],
+)
+async def post_message(request: HttpRequest, sid: str, body: schemas.NewMessage) -> Status[Any]:
+    """Say something. The answer comes over the event stream.
+
+    The same ``id`` again gives the same answer and no second run. ``on_busy`` says what to do while
+    a turn runs: wait in the queue, refuse (409 ``busy``), or stop that turn first.
+    """
+    chat = await _chat(request, sid)
+    posted = await actions.post_message(
+        chat,
+        body.content,
+        key=body.id,
+        on_busy=body.on_busy,
+        by=auth.name(request),
+    )
+    return Status(202, schemas.plain(posted))
+
+
+@api.post(
+    "/chat/{sid}/interrupt", response={200: schemas.Stopped, **REFUSALS}, tags=["conversation"]
+)
+async def interrupt(
+    request: HttpRequest,
+    sid: str,
+    body: Annotated[schemas.Stop, Body()] = CURRENT,
+) -> dict[str, Any]:
+    """Stop what runs now, never what runs later: ``stopped`` is proved, ``accepted`` recorded."""
+    chat = await _chat(request, sid)
+    stopped = await actions.stop(
+        chat, run_id=body.run_id, agent_id=body.agent_id, by=auth.name(request)
+    )
+    return schemas.plain(stopped)
+
+
+@api.post(
+    "/chat/{sid}/respond", response={202: schemas.Responded, **CONFLICTS}, tags=["conversation"]
+)
+async def respond(request: HttpRequest, sid: str, body: schemas.Answer) -> Status[Any]:
+    """Answer a question, or decline it (``cancelled``). One answer counts; later ones are 409."""
+    chat = await _chat(request, sid)
+    run_id = await actions.respond(
+        chat,
+        body.question_id,
+        status=body.status,
+        payload=body.payload,
+        by=auth.name(request),
+    )
+    return Status(202, {"run_id": str(run_id)})
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@api.get(
+    "/chat/{sid}/events", response={200: Any, **REFUSALS}, openapi_extra=EVENTS, tags=["events"]
+)
+async def events(request: HttpRequest, sid: str, cursor: str | None = None) -> HttpResponseBase:
+    """Follow the conversation as server-sent events.
+
+    ``Last-Event-ID`` or ``cursor`` resumes after that event; ``cursor=0`` replays the whole log;
+    without either the stream begins with the state as it is.
+    """
+    return await sse.respond(request, sid, cursor)
+
+
+@api.get(
+    "/chat/{sid}/messages", response={200: schemas.MessagePage, **REFUSALS}, tags=["conversation"]
+)
+async def messages(
+    request: HttpRequest, sid: str, agent_id: str | None = None, before: str | None = None
+) -> dict[str, Any]:
+    """Earlier messages, or a sub-agent's own conversation."""
+    chat = await _chat(request, sid)
+    return await db(snapshots.messages_page, chat.pk, agent_id=agent_id, before=before)
+
+
+@api.get("/chat/{sid}/inbox", response={200: schemas.InboxPage, **REFUSALS}, tags=["inspection"])
+async def inbox(request: HttpRequest, sid: str, after: str | None = None) -> dict[str, Any]:
+    """What the agents have written to each other, oldest first."""
+    chat = await _chat(request, sid)
+    return await db(snapshots.inbox_page, chat.pk, after=after)
+
+
+@api.get(
+    "/chat/{sid}/inbox/{mid}/chain",
+    response={200: schemas.ReplyTree, **REFUSALS},
+    tags=["inspection"],
+)
+async def reply_chain(request: HttpRequest, sid: str, mid: str) -> dict[str, Any]:
+    """The reply tree that holds this message, root first."""
+    chat = await _chat(request, sid)
+    message_id = actions.as_uuid(mid)
+    if message_id is None:
+        raise NotFound("not_found", errors.NOT_FOUND)
+    return await db(snapshots.reply_chain, chat.pk, message_id)
+
+
+@api.get(
+    "/chat/{sid}/worklog", response={200: schemas.WorkLogPage, **REFUSALS}, tags=["inspection"]
+)
+async def worklog(request: HttpRequest, sid: str, after: str | None = None) -> dict[str, Any]:
+    """What happened, oldest first: starts, stops, losses, verdicts."""
+    chat = await _chat(request, sid)
+    return await db(snapshots.worklog_page, chat.pk, after=after)
+
+
+@api.post("/agui", response={200: Any, **CONFLICTS}, openapi_extra=EVENTS, tags=["events"])
+async def run_agent(request: HttpRequest, body: RunAgentInput) -> HttpResponseBase:
+    """The AG-UI 1.0 HTTP binding. ``threadId`` is the session; leaving does not stop the run."""
+    return await agui.respond(request, body)

@@ -1,0 +1,168 @@
+"""The pages: sign-in, the start page, a conversation. What moves on them is in static modules.
+
+A conversation's page carries its state (the API's snapshot, the work log, its Markdown as HTML), so
+the first paint is complete; from the snapshot's cursor on, the page follows the event stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.shortcuts import render as render_template
+from django.urls import include, path
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from chat import actions, markdown, snapshots
+from chat.signin import one_time_signin
+from chat.strings import page_strings
+from coordination import panel
+from coordination.conf import conf
+from coordination.db import db
+from coordination.errors import NotFound
+
+SESSIONS_SHOWN = 50
+"""Conversations listed at first; the page asks the API for older ones."""
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@never_cache
+@login_required
+@require_GET
+async def start(request: HttpRequest) -> HttpResponse:
+    """The newest conversation, or an invitation to begin the first."""
+    items, _ = await actions.list_sessions(await request.auser(), before=None, limit=1)
+    return redirect("conversation", items[0]["id"]) if items else redirect("new_conversation")
+
+
+@never_cache
+@login_required
+@require_GET
+async def new_conversation(request: HttpRequest) -> HttpResponse:
+    """A conversation that is not made before its first message, so that none stays empty."""
+    return await _page(request, state=None)
+
+
+@never_cache
+@login_required
+@require_GET
+async def conversation(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """One conversation. A stranger's is not found, like one that never was."""
+    return await _page(request, state=await _state(request, session_id))
+
+
+@never_cache
+@login_required
+@require_GET
+async def conversation_state(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The same state once more, for a page that has lost the thread."""
+    return JsonResponse(await _state(request, session_id))
+
+
+@never_cache
+@login_required
+@require_GET
+async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """The agents' panel as it is now: heartbeats are no events, so the page asks for them."""
+    try:
+        await actions.find_session(await request.auser(), session_id)
+    except NotFound as error:
+        raise Http404 from error
+    return JsonResponse({"agents": await db(panel.agents, session_id)})
+
+
+@login_required
+@require_POST
+async def rendered(request: HttpRequest) -> HttpResponse:
+    """Markdown as HTML: texts in, the same number of texts out."""
+    try:
+        texts = json.loads(request.body)["texts"]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError
+    except (ValueError, KeyError, TypeError):
+        return JsonResponse({"code": "invalid", "detail": '{"texts": [...]} is expected'}, status=422)
+    return JsonResponse({"html": await asyncio.to_thread(_render_all, texts)})
+
+
+WORKLOG_SHOWN = 500
+"""Lines of the work log that a page begins with: the newest. The whole log is in the admin."""
+
+
+def _newest_worklog(session_id: uuid.UUID) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        page = snapshots.worklog_page(session_id, after=after)
+        entries = (entries + page["items"])[-WORKLOG_SHOWN:]
+        after = page["next"]
+        if after is None:
+            return entries
+
+
+def _render_all(texts: list[str]) -> list[str]:
+    return [markdown.render(text) for text in texts]
+
+
+async def _state(request: HttpRequest, session_id: uuid.UUID) -> dict[str, Any]:
+    try:
+        await actions.find_session(await request.auser(), session_id)
+        snapshot = await db(snapshots.snapshot, session_id)
+    except NotFound as error:
+        raise Http404 from error
+    # The log is read after the snapshot: what is in both is told apart by the page, and nothing
+    # can be missing between them.
+    worklog = await db(_newest_worklog, session_id)
+    # What is still being said is shown as plain text, like everything that streams.
+    said = [
+        message
+        for message in snapshot["messages"]
+        if message["role"] == "assistant" and message["status"] != "partial" and message["content"]
+    ]
+    html = await asyncio.to_thread(_render_all, [m["content"] for m in said])
+    return {
+        "snapshot": snapshot,
+        "worklog": worklog,
+        "html": {message["id"]: text for message, text in zip(said, html, strict=True)},
+        "now": timezone.now().isoformat(),
+    }
+
+
+async def _page(request: HttpRequest, *, state: dict[str, Any] | None) -> HttpResponse:
+    user = await request.auser()
+    sessions, older = await actions.list_sessions(user, before=None, limit=SESSIONS_SHOWN)
+    context = {
+        "reader": user,
+        "sessions": sessions,
+        "older": older,
+        "current": state["snapshot"]["id"] if state else None,
+        "title": state["snapshot"]["title"] if state else "",
+        "state": state,
+        "strings": page_strings(),
+        "is_demo": conf.model == "demo",
+    }
+    response = render_template(request, "chat/page.html", context)
+    response["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    return response
+
+
+urlpatterns = [
+    path("", start, name="start"),
+    path("chat/new/", new_conversation, name="new_conversation"),
+    path("chat/<uuid:session_id>/", conversation, name="conversation"),
+    path("chat/<uuid:session_id>/state/", conversation_state, name="conversation_state"),
+    path("chat/<uuid:session_id>/agents/", conversation_agents, name="conversation_agents"),
+    path("rendered/", rendered, name="rendered"),
+    path("signin/<str:token>/", one_time_signin, name="one_time_signin"),
+    path("i18n/", include("django.conf.urls.i18n")),
+]

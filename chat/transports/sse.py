@@ -1,0 +1,49 @@
+"""Server-sent events: ``id``, ``event``, ``data``. The id is the cursor; reconnecting resumes.
+
+An async generator in a ``StreamingHttpResponse``, because that is what every ASGI server cancels
+within milliseconds when the client has left. Nothing may buffer or compress on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from django.http import HttpRequest, StreamingHttpResponse
+
+from chat import actions
+from coordination.events import Logged
+
+from . import auth, streaming
+
+RETRY = 1000  # milliseconds before a browser reconnects
+SILENCE = ": still here\n\n"  # a comment, so that nobody on the way takes silence for death
+
+
+async def respond(request: HttpRequest, sid: str, cursor: str | None) -> StreamingHttpResponse:
+    """The stream of a session, after ``Last-Event-ID`` or else ``cursor``. Raises Refused."""
+    chat = await actions.find_session(auth.user(request), sid)
+    # A browser that reconnects sends the header; the address still holds the older cursor.
+    after = streaming.parse_cursor(request.headers.get("Last-Event-ID") or cursor)
+    await streaming.check_cursor(chat.pk, after)
+    return stream(_frames(streaming.batches(auth.user(request), chat.pk, after)))
+
+
+def stream(frames: AsyncIterator[str]) -> StreamingHttpResponse:
+    """Frames as a response that nothing on the way holds back."""
+    response = StreamingHttpResponse(frames, content_type="text/event-stream; charset=utf-8")
+    response["Cache-Control"] = "no-cache, no-transform"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def _frames(batches: AsyncGenerator[streaming.Batch, None]) -> AsyncGenerator[str, None]:
+    async with aclosing(batches):
+        yield f"retry: {RETRY}\n\n"
+        async for batch in batches:
+            yield "".join(frame(logged) for logged in batch) or SILENCE
+
+
+def frame(logged: Logged) -> str:
+    """One event. JSON has no line breaks, so one ``data`` line is enough."""
+    return f"id: {logged.seq}\nevent: {logged.type}\ndata: {logged.data}\n\n"

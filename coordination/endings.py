@@ -1,0 +1,288 @@
+"""Every way a run ends, and everything that follows from it, in one transaction.
+
+Whoever settles (the owner, a stop, a supervisor, a guard) comes through here: the row, the lease,
+what stands open in the log, the accepted result, the waits it satisfies, the lane, the terminal
+event, ``ax`` and the work log are written together or not at all. The conditional UPDATE decides;
+a second settlement finds nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from . import events, inbox, panel, rendezvous, runs, suspensions, texts, vocabulary, worklog
+from .conf import conf
+from .errors import Fenced
+from .models import Lease, Question, Run, Session
+from .signals import run_ended, step_broken
+from .transactions import locked, unit_of_work
+
+_UNFINISHED = (Run.Status.QUEUED, *Run.OWNED, *Run.PARKED)
+USER_STOPS = (Run.Reason.INTERRUPTED, Run.Reason.SUPERSEDED)
+_LEVEL = {"completed": "info", "interrupted": "info", "failed": "error", "timeout": "error"}
+
+
+def settle(
+    session: Session,
+    run: Run,
+    status: str,
+    *,
+    reason: str,
+    by: str,
+    detail: str = "",
+    result: str = "",
+    lease_end: str = Lease.End.RELEASED,
+) -> bool:
+    """End a run, with the session locked. False when it had ended, or moved on, before.
+
+    ``result`` is the run's own answer; a run that did not complete is answered for by the system.
+    """
+    runs.announce(session, run)
+    items = events.unsaved(run)
+    values = {
+        "reason": reason,
+        "detail": detail[:2000],
+        "ended_at": timezone.now(),
+        "lane": None,
+        "runner_id": "",
+        "usage": run.usage,
+    }
+    epoch = run.epoch
+    if lease_end != Lease.End.RELEASED:
+        values["epoch"] = epoch + 1  # taken away: whatever the owner still holds is void
+    if not run.move(status, frm=_UNFINISHED, **values):
+        return False
+    Lease.close(run.pk, epoch, lease_end, by=by)
+    close_open_items(session, run, items)
+    suspensions.withdraw(session, run, _question_state(reason), by=by)
+    rendezvous.withdraw(run)
+    run_ended.send(Run, session=session, run=run, items=items)
+    if status == Run.Status.INTERRUPTED:
+        inbox.discard_for(session, run)
+    if status != Run.Status.COMPLETED:
+        _stop_children(session, run)
+    _answer_task(session, run, result)
+    _log_end(session, run)
+    runs.pass_lane(session, run.agent_id)
+    suspensions.announce_suspension(session, run)
+    return True
+
+
+def _question_state(reason: str) -> str:
+    superseded = reason == Run.Reason.SUPERSEDED
+    return Question.State.SUPERSEDED if superseded else Question.State.CANCELLED
+
+
+def close_open_items(session: Session, run: Run, items: events.OpenItems) -> None:
+    """Log the END of what the run has opened, so that every reader's view is whole."""
+    for message_id in items.reasoning:
+        events.append(session, run, *vocabulary.reasoning_end(run, message_id))
+    for message_id in items.texts:
+        events.append(session, run, vocabulary.text_end(run, message_id))
+    for call_id in items.calls:
+        events.append(session, run, vocabulary.tool_call_end(run, call_id))
+
+
+def _stop_children(session: Session, run: Run) -> None:
+    """Nobody will read what they do: an ended run leaves no orphans at work."""
+    for child in runs.tree(run):
+        if child.pk == run.pk or child.is_terminal:
+            continue
+        reason = run.reason if run.reason in USER_STOPS else Run.Reason.ERROR
+        stop_run(session, child, by="system", reason=reason)
+
+
+def stop_run(session: Session, run: Run, *, by: str, reason: str) -> None:
+    """Record the intent; a run that nobody owns ends right here, an owned one logs no more."""
+    run.request_stop(by=by, reason=reason, at=timezone.now())
+    if run.status in Run.OWNED:
+        close_open_items(session, run, events.unsaved(run))
+        return
+    _settle_stopped(session, run, by=by)
+
+
+def _settle_stopped(
+    session: Session, run: Run, *, by: str, lease_end: str = Lease.End.RELEASED
+) -> bool:
+    """``interrupted`` is the person's stop, only ever that; an orphan's end is a failure."""
+    by_user = run.stop_reason in USER_STOPS
+    return settle(
+        session,
+        run,
+        Run.Status.INTERRUPTED if by_user else Run.Status.FAILED,
+        reason=run.stop_reason,
+        detail="" if by_user else "The run that asked for this has ended.",
+        by=by,
+        lease_end=lease_end,
+    )
+
+
+def _answer_task(session: Session, run: Run, result: str) -> None:
+    if run.task_id is None:
+        return
+    completed = run.status == Run.Status.COMPLETED
+    inbox.post_result(
+        session,
+        run,
+        result if completed else texts.in_an_agents_name(session, run),
+        sender=run.agent_id if completed else "system",
+        reason=run.reason,
+    )
+
+
+def _log_end(session: Session, run: Run) -> None:
+    """``ax``, the work log and the panel, and last the terminal event: nothing follows it."""
+    events.append(session, run, vocabulary.agent_exit(run))
+    worklog.write(
+        session,
+        f"run_{run.status}",
+        f"{run.agent_id}: {run.reason}" + (f" ({run.detail})" if run.detail else ""),
+        level=_LEVEL[run.status],
+        run=run,
+    )
+    panel.publish(session)
+    if run.is_root:
+        _close_subagents(session, run)
+        events.append(session, run, _terminal_event(session, run))
+    elif run.announced and not Run.objects.get(pk=run.root_id).is_terminal:
+        if run.status == Run.Status.COMPLETED:
+            events.append(session, run, vocabulary.subagent_finished(run))
+        else:
+            error = vocabulary.subagent_error(run, run.detail or run.reason, run.reason)
+            events.append(session, run, error)
+
+
+def _terminal_event(session: Session, run: Run) -> dict[str, Any]:
+    match run.status:
+        case Run.Status.COMPLETED:
+            return vocabulary.run_finished(run, {"type": "success"})
+        case Run.Status.INTERRUPTED:
+            notice = {"kind": "stopped", "reason": run.reason, "text": texts.stopped(session)}
+            return vocabulary.run_finished(run, {"type": "cancelled"}, notice)
+        case _:
+            return vocabulary.run_error(run, run.detail or run.reason, run.reason)
+
+
+def _close_subagents(session: Session, root: Run) -> None:
+    """AG-UI ends a run only when nothing in it stands open."""
+    for member in runs.tree(root):
+        if member.is_root or member.is_terminal or not member.announced:
+            continue
+        events.append(
+            session,
+            member,
+            vocabulary.subagent_finished(member, [])
+            if root.status == Run.Status.COMPLETED
+            else vocabulary.subagent_error(member, root.reason, root.reason),
+        )
+        runs.set_announced(member, False)
+
+
+# -- the owner's ways out --------------------------------------------------------------------
+
+
+@unit_of_work
+def stopped(run: Run, *, by: str) -> bool:
+    """The owner has obeyed a stop. False when somebody settled it before."""
+    try:
+        with runs.owned(run, though_stopped=True) as (session, fresh):
+            fresh.usage = run.usage
+            return _settle_stopped(session, fresh, by=by)
+    except Fenced:
+        return False
+
+
+@unit_of_work
+def failed(run: Run, detail: str, *, reason: str = Run.Reason.ERROR, by: str) -> bool:
+    """The owner could not go on. A stop that came first is a stop. False: settled before."""
+    try:
+        with runs.owned(run, though_stopped=True) as (session, fresh):
+            fresh.usage = run.usage
+            if fresh.stop_requested_at:
+                return _settle_stopped(session, fresh, by=by)
+            return settle(session, fresh, Run.Status.FAILED, reason=reason, detail=detail, by=by)
+    except Fenced:
+        return False
+
+
+@unit_of_work
+def handed_over(run: Run, *, by: str) -> bool:
+    """The owner leaves (a worker's shutdown, never a stop): the run goes back to the queue."""
+    try:
+        with runs.owned(run, though_stopped=True) as (session, fresh):
+            if fresh.stop_requested_at:
+                return _settle_stopped(session, fresh, by=by)
+            fresh.attempts -= 1  # a shutdown is no failed attempt
+            return _requeue(session, fresh, lease_end=Lease.End.RELEASED, by=by)
+    except Fenced:
+        return False
+
+
+# -- in a lost owner's name ------------------------------------------------------------------
+
+
+@unit_of_work
+def lost(lease: Lease, *, end: str, by: str) -> bool:
+    """Judge the run of a lease whose owner is gone: ``crashed`` or ``lease_expired``.
+
+    False when the lease is no longer open: its owner or another judge was faster.
+    """
+    with locked(lease.session_id) as session:
+        if not Lease.objects.filter(pk=lease.pk, released_at=None).exists():
+            return False
+        run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+        if run is None:
+            return False
+        return _judge(session, run, end=end, by=by)
+
+
+def _judge(session: Session, run: Run, *, end: str, by: str) -> bool:
+    if run.stop_requested_at:
+        won = _settle_stopped(session, run, by=by, lease_end=end)
+    elif run.is_root and run.attempts < conf.max_attempts:
+        won = _requeue(session, run, lease_end=end, by=by)
+    else:
+        expired = end == Lease.End.EXPIRED
+        won = settle(
+            session,
+            run,
+            Run.Status.TIMEOUT if expired else Run.Status.FAILED,
+            reason=Run.Reason.LEASE_EXPIRED if expired else Run.Reason.CRASHED,
+            detail=texts.lost_master(session, run) if run.is_root else "",
+            by=by,
+            lease_end=end,
+        )
+    if won:
+        worklog.write(session, end, f"{run.agent_id}, judged by {by}", level="warning", run=run)
+    return won
+
+
+@unit_of_work
+def fence(lease: Lease, *, by: str) -> bool:
+    """Take a run away from an owner that ignored a stop past the grace. False: it has obeyed."""
+    with locked(lease.session_id) as session:
+        run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+        if run is None or run.stop_requested_at is None:
+            return False
+        won = _settle_stopped(session, run, by=by, lease_end=Lease.End.FENCED)
+        if won:
+            worklog.write(session, "fenced", f"by {by}", level="warning", run=run)
+        return won
+
+
+def _requeue(session: Session, run: Run, *, lease_end: str, by: str) -> bool:
+    items = events.unsaved(run)
+    epoch = run.epoch
+    values = {"runner_id": "", "attempts": run.attempts, "queued_at": timezone.now()}
+    if not run.move(Run.Status.QUEUED, frm=Run.OWNED, epoch=epoch + 1, **values):
+        return False
+    Lease.close(run.pk, epoch, lease_end, by=by)
+    close_open_items(session, run, items)
+    step_broken.send(Run, session=session, run=run, items=items)
+    runs.forget_unsaved(session, run)
+    worklog.write(session, "requeued", f"{lease_end} by {by}", run=run)
+    runs.wake_workers()
+    panel.publish(session)
+    return True

@@ -1,0 +1,301 @@
+"""The event log: append in a transaction or in batches, read after a cursor, wake readers.
+
+Two writers. A transition (``append``) logs what it did inside its own transaction, which holds the
+session's row: so a terminal event exists exactly when the end does. A runner's ``Writer`` logs what
+streams: whatever is pending of all its sessions goes in one transaction as soon as the one before
+is done (group commit), neighbouring deltas merged; so a quiet stream pays one commit per token and
+no timer, and busy ones share each commit. Both number under the session's lock, dense and in commit
+order; both check the run's epoch there, so a fenced runner logs nothing.
+
+The wake-up after the commit may carry a copy; a reader uses it only where it follows what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.db.models import Case, PositiveBigIntegerField, Q, Value, When
+from django.utils import timezone
+
+from . import wakeups
+from .conf import conf
+from .db import RETRY_PAUSE, db
+from .errors import Fenced
+from .models import Event, Run, Session
+from .vocabulary import AguiEvent
+
+log = logging.getLogger(__name__)
+
+MERGED = {  # the types whose neighbours of one id become one row: the field that joins them
+    "TEXT_MESSAGE_CONTENT": "messageId",
+    "REASONING_MESSAGE_CONTENT": "messageId",
+    "TOOL_CALL_ARGS": "toolCallId",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """One event as a reader gets it; ``data`` is JSON, ready for the wire."""
+
+    seq: int
+    type: str
+    data: str
+
+
+def dumps(event: AguiEvent) -> str:
+    """The wire form. Lone surrogates would poison the column, so they become U+FFFD."""
+    text = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def after(session_id: uuid.UUID, cursor: int, limit: int = 500) -> list[Logged]:
+    """Events after ``cursor``, oldest first, at most ``limit``."""
+    rows = (
+        Event.objects.filter(session_id=session_id, seq__gt=cursor)
+        .order_by("seq")
+        .values_list("seq", "type", "data")[:limit]
+    )
+    return [Logged(*row) for row in rows]
+
+
+def bounds(session_id: uuid.UUID) -> tuple[int, int]:
+    """The first cursor the log can resume after, and the last event's."""
+    first, last = Session.objects.values_list("first_seq", "last_seq").get(pk=session_id)
+    return first - 1, last
+
+
+def last_seqs(session_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """The last event's number of each session: one query for all readers of a process."""
+    rows = Session.objects.filter(pk__in=list(session_ids))
+    return dict(rows.values_list("pk", "last_seq"))
+
+
+@dataclass
+class OpenItems:
+    """What a run has opened in the log since its last saved step and not closed."""
+
+    texts: dict[str, str] = field(default_factory=dict)  # message id → text so far
+    reasoning: dict[str, str] = field(default_factory=dict)
+    calls: dict[str, dict[str, str]] = field(default_factory=dict)  # call id → name, args, message
+    ended_texts: dict[str, str] = field(default_factory=dict)  # closed, but of the unsaved step
+    ended_calls: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def fold(rows: Iterable[dict[str, Any]]) -> OpenItems:
+    """Replay events of one run, oldest first, into what stands open and what it holds."""
+    items = OpenItems()
+    for event in rows:
+        match event["type"]:
+            case "TEXT_MESSAGE_START":
+                items.texts[event["messageId"]] = ""
+            case "TEXT_MESSAGE_CONTENT" if event["messageId"] in items.texts:
+                items.texts[event["messageId"]] += event["delta"]
+            case "TEXT_MESSAGE_END" if event["messageId"] in items.texts:
+                items.ended_texts[event["messageId"]] = items.texts.pop(event["messageId"])
+            case "REASONING_MESSAGE_START":
+                items.reasoning[event["messageId"]] = ""
+            case "REASONING_MESSAGE_CONTENT" if event["messageId"] in items.reasoning:
+                items.reasoning[event["messageId"]] += event["delta"]
+            case "REASONING_END":
+                items.reasoning.pop(event["messageId"], None)
+            case "TOOL_CALL_START":
+                items.calls[event["toolCallId"]] = {
+                    "name": event["toolCallName"],
+                    "message_id": event.get("parentMessageId", ""),
+                    "args": "",
+                }
+            case "TOOL_CALL_ARGS" if event["toolCallId"] in items.calls:
+                items.calls[event["toolCallId"]]["args"] += event["delta"]
+            case "TOOL_CALL_END" if event["toolCallId"] in items.calls:
+                items.ended_calls[event["toolCallId"]] = items.calls.pop(event["toolCallId"])
+            case "TOOL_CALL_RESULT":
+                items.ended_calls.pop(event["toolCallId"], None)
+    return items
+
+
+def unsaved(run: Run) -> OpenItems:
+    """What the run has logged since its last saved step."""
+    rows = Event.objects.filter(session_id=run.session_id, seq__gt=run.saved_seq, run_id=run.pk)
+    return fold(json.loads(data) for data in rows.order_by("seq").values_list("data", flat=True))
+
+
+# -- writing inside a transition -------------------------------------------------------------
+
+
+def append(session: Session, run: Run | None, *events: AguiEvent) -> None:
+    """Log events with the transition that holds ``session``; written when it commits."""
+    pending: list[tuple[uuid.UUID | None, AguiEvent]] = session.__dict__.setdefault("_pending", [])
+    pending.extend((run.pk if run else None, event) for event in events)
+
+
+def pending_count(session: Session) -> int:
+    """How many events were appended in this transaction so far."""
+    return len(session.__dict__.get("_pending", ()))
+
+
+def write_pending(session: Session) -> None:
+    """Number and insert what was appended. ``transactions.locked`` calls it before the commit."""
+    pending = session.__dict__.pop("_pending", [])
+    if not pending:
+        return
+    rows = _number(session, pending)
+    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq)
+    Event.objects.bulk_create(rows)
+    _wake(session.pk, rows)
+
+
+def _number(
+    session: Session, events: Iterable[tuple[uuid.UUID | None, AguiEvent]]
+) -> list[Event]:
+    rows = []
+    for run_id, event in events:
+        session.last_seq += 1
+        rows.append(
+            Event(
+                session_id=session.pk,
+                seq=session.last_seq,
+                run_id=run_id,
+                type=event["type"],
+                data=dumps(event),
+            )
+        )
+    return rows
+
+
+def _wake(session_id: uuid.UUID, rows: Sequence[Event]) -> None:
+    copy: dict[str, Any] = {}
+    if sum(len(row.data) for row in rows) <= conf.hint_bytes:
+        copy = {"events": [[row.seq, row.type, row.data] for row in rows]}
+    wakeups.hint(
+        wakeups.session_group(session_id),
+        "events",
+        session=str(session_id),
+        seq=rows[-1].seq,
+        **copy,
+    )
+
+
+# -- writing a stream ------------------------------------------------------------------------
+
+
+@dataclass
+class _Stream:
+    """What one run has said and is not yet in the log."""
+
+    run: Run
+    events: list[AguiEvent] = field(default_factory=list)
+
+
+class Writer:
+    """The one writer of a runner: group commit over all its sessions."""
+
+    def __init__(self, on_refused: Callable[[uuid.UUID], None] = lambda run_id: None) -> None:
+        self._on_refused = on_refused
+        self._pending: dict[uuid.UUID, _Stream] = {}
+        self._committing: asyncio.Task[None] | None = None
+        self._fenced: set[tuple[uuid.UUID, int]] = set()
+
+    def put(self, run: Run, *events: AguiEvent) -> None:
+        """Log soon. Never blocks; ``flush`` says when it is in the log."""
+        stream = self._pending.setdefault(run.pk, _Stream(run))
+        for event in events:
+            last = stream.events[-1] if stream.events else None
+            key = MERGED.get(event["type"])
+            if last and key and last["type"] == event["type"] and last[key] == event[key]:
+                stream.events[-1] = {**last, "delta": last["delta"] + event["delta"]}
+            else:
+                stream.events.append(event)
+        if self._committing is None or self._committing.done():
+            self._committing = asyncio.ensure_future(self._commit_all())
+
+    async def flush(self, run: Run) -> None:
+        """Wait until everything put for this run is committed. Raises Fenced if it may not be."""
+        while run.pk in self._pending or (self._committing and not self._committing.done()):
+            if self._committing is None or self._committing.done():
+                self._committing = asyncio.ensure_future(self._commit_all())
+            await asyncio.shield(self._committing)
+            if (run.pk, run.epoch) in self._fenced:
+                break
+            if run.pk not in self._pending:
+                break
+        if (run.pk, run.epoch) in self._fenced:
+            raise Fenced
+
+    def forget(self, run: Run) -> None:
+        """Drop what is pending for a run that has left this runner."""
+        self._pending.pop(run.pk, None)
+        self._fenced.discard((run.pk, run.epoch))
+
+    async def _commit_all(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending, {}
+            try:
+                fenced = await db(_commit_streams, list(batch.values()))
+            except DatabaseError:  # it is away: keep what was said, in order, and try again
+                log.warning("event_flush_failed", exc_info=True)
+                for run_id, stream in batch.items():
+                    later = self._pending.get(run_id)
+                    stream.events.extend(later.events if later else [])
+                    self._pending[run_id] = stream
+                await asyncio.sleep(RETRY_PAUSE)
+                continue
+            self._fenced |= fenced
+            for run_id, _ in fenced:
+                self._on_refused(run_id)
+
+
+def _commit_streams(streams: list[_Stream]) -> set[tuple[uuid.UUID, int]]:
+    """One transaction for all: returns the (run, epoch) pairs that may write no more."""
+    from .transactions import unit_of_work
+
+    return unit_of_work(_commit_streams_once)(streams)
+
+
+def _commit_streams_once(streams: list[_Stream]) -> set[tuple[uuid.UUID, int]]:
+    with transaction.atomic():
+        ids = {stream.run.session_id for stream in streams}
+        sessions = {
+            session.pk: session
+            for session in Session.objects.select_for_update().filter(pk__in=ids).order_by("pk")
+        }
+        allowed = _touch(streams)
+        rows: list[Event] = []
+        by_session: dict[uuid.UUID, list[Event]] = {}
+        for stream in streams:
+            session = sessions.get(stream.run.session_id)
+            if session is None or stream.run.pk not in allowed:
+                continue
+            numbered = _number(session, ((stream.run.pk, event) for event in stream.events))
+            rows += numbered
+            by_session.setdefault(session.pk, []).extend(numbered)
+        if rows:
+            cases = [When(pk=pk, then=Value(sessions[pk].last_seq)) for pk in by_session]
+            Session.objects.filter(pk__in=by_session).update(
+                last_seq=Case(*cases, output_field=PositiveBigIntegerField())
+            )
+            Event.objects.bulk_create(rows)
+            for session_id, numbered in by_session.items():
+                _wake(session_id, numbered)
+    return {(s.run.pk, s.run.epoch) for s in streams if s.run.pk not in allowed}
+
+
+def _touch(streams: list[_Stream]) -> set[uuid.UUID]:
+    """Fence and mark progress in one UPDATE; the runs that still belong to their writer."""
+    mine = Q()
+    for stream in streams:
+        mine |= Q(pk=stream.run.pk, epoch=stream.run.epoch)
+    # A run that is to stop logs no more: its stop has closed what stood open.
+    rows = Run.objects.filter(mine, status__in=Run.OWNED, stop_requested_at=None)
+    if rows.update(last_progress_at=timezone.now()) == len(streams):
+        return {stream.run.pk for stream in streams}
+    return set(rows.values_list("pk", flat=True))

@@ -1,0 +1,176 @@
+"""The inbox: messages between agents, sent once, delivered once in effect, in order per sender.
+
+A task is born together with the run that executes it. A result is written by the transaction that
+ends that run; the unique ``accepted_for`` makes it the only one. Delivery is the ack inside the
+transaction that appends the message to the reader's memory, so a crash between the two is no loss
+and no repetition.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import IntegrityError, transaction
+
+from . import events, rendezvous, runs, vocabulary, worklog
+from .conf import conf
+from .errors import Conflict, Invalid
+from .models import InboxMessage, Run, Session
+from .texts import discarded, missing_results
+
+TASKS = (InboxMessage.Kind.TASK, InboxMessage.Kind.REVISION)
+
+
+def send_task(
+    session: Session,
+    run: Run,
+    *,
+    to: str,
+    content: str,
+    kind: str,
+    tool_call_id: str,
+) -> InboxMessage:
+    """Send a task (or a revision) and start the run that executes it.
+
+    ``run`` is the sender, owned by the caller. The same tool call sends once, however often it is
+    repeated. Raises Invalid for what breaks a rule, Conflict for a full inbox or a stopped turn.
+    """
+    key = f"{run.pk}:{tool_call_id}"
+    sent = InboxMessage.objects.filter(send_key=key).first()
+    if sent is not None:
+        if (sent.recipient, sent.content, sent.kind) != (to, content, kind):
+            raise Conflict("id_conflict", "This call has already sent another message.")
+        return sent
+    _check(session, run, to=to, content=content, kind=kind)
+    message = InboxMessage.objects.create(
+        session=session,
+        position=session.next_position(),
+        sender=run.agent_id,
+        sender_run=run,
+        recipient=to,
+        kind=kind,
+        content=content,
+        send_key=key,
+    )
+    events.append(session, run, vocabulary.inbox_written(message))
+    runs.start(session, to, parent=run, task=message, tool_call_id=tool_call_id)
+    return message
+
+
+def _check(session: Session, run: Run, *, to: str, content: str, kind: str) -> None:
+    if kind not in TASKS:
+        raise Invalid("reserved_type", f"The type {kind!r} is reserved; use task or revision.")
+    if not content.strip():
+        raise Invalid("empty", "The task is empty. Say what the sub-agent is to do.")
+    check_size(content)
+    on_the_way = [run, *runs.ancestors(run)]
+    if to in {above.agent_id for above in on_the_way}:
+        path = " → ".join([*(above.agent_id for above in reversed(on_the_way)), to])
+        raise Invalid("cycle", f"{to} is waiting above you ({path}): this would never end.")
+    if run.depth + 1 > conf.max_depth:
+        raise Invalid("too_deep", f"Sub-agents nest at most {conf.max_depth} deep.")
+    if runs.add_hop(run) > conf.max_hops:
+        raise Invalid("too_many_messages", f"A turn sends at most {conf.max_hops} messages.")
+    pending = InboxMessage.objects.filter(
+        session=session, recipient=to, state=InboxMessage.State.PENDING
+    )
+    if pending.count() >= conf.inbox_limit:
+        raise Conflict(
+            "inbox_full",
+            f"{to} has {conf.inbox_limit} pending messages. Wait for results before sending more.",
+        )
+
+
+def check_size(content: str) -> None:
+    """Raises Invalid where a message is larger than the limit."""
+    if len(content.encode("utf-8", "replace")) > conf.message_bytes:
+        raise Invalid("too_large", f"A message has at most {conf.message_bytes} bytes.")
+
+
+def post_result(
+    session: Session, run: Run, content: str, *, sender: str, reason: str
+) -> InboxMessage | None:
+    """Answer the run's task, in the transaction that ends the run.
+
+    The accepted result is the first; a later one is stored as ``late``. A result of a stopped turn
+    is kept and discarded: no model reads it. None when the run answers no task.
+    """
+    task = run.task
+    if task is None:
+        return None
+    message = InboxMessage(
+        session=session,
+        position=session.next_position(),
+        sender=sender,
+        sender_run=run,
+        recipient=task.sender,
+        kind=InboxMessage.Kind.RESULT,
+        content=content,
+        reason=reason,
+        in_reply_to=task,
+        accepted_for=task,
+    )
+    asker = run.parent
+    stopped = asker is not None and (asker.stop_requested_at or asker.status == "interrupted")
+    if stopped:
+        message.state = InboxMessage.State.DISCARDED
+    try:
+        with transaction.atomic():
+            message.save(force_insert=True)
+    except IntegrityError:
+        message.accepted_for, message.late = None, True
+        message.save(force_insert=True)
+    events.append(session, run, vocabulary.inbox_written(message))
+    if stopped:
+        worklog.write(session, "result_discarded", discarded(session), run=run)
+    elif not message.late:
+        rendezvous.result_arrived(session, task)
+    return message
+
+
+def deliverable(run: Run) -> list[InboxMessage]:
+    """What the run is to read before its next model call, oldest first.
+
+    Its own task; and what else waits for its agent, but for the tasks of other runs.
+    """
+    pending = InboxMessage.objects.filter(
+        session_id=run.session_id, recipient=run.agent_id, state=InboxMessage.State.PENDING
+    ).order_by("position")
+    return [m for m in pending if m.kind not in TASKS or m.pk == run.task_id]
+
+
+def is_outstanding(task_id: uuid.UUID) -> bool:
+    """True while the task has no accepted result."""
+    return not InboxMessage.objects.filter(accepted_for_id=task_id).exists()
+
+
+def discard_for(session: Session, run: Run) -> None:
+    """A stopped run reads nothing more: what waits for its turn is kept and never delivered."""
+    stale = InboxMessage.objects.filter(
+        session=session,
+        recipient=run.agent_id,
+        state=InboxMessage.State.PENDING,
+        in_reply_to__sender_run__root_id=run.root_id,
+    )
+    if stale.update(state=InboxMessage.State.DISCARDED):
+        worklog.write(session, "result_discarded", discarded(session), run=run)
+
+
+def note_missing_results(session: Session, run: Run, tasks: list[uuid.UUID]) -> bool:
+    """Tell the run, once in a turn, which results its tail has waited for in vain."""
+    key = f"{run.root_id}:{run.pk}:tail"
+    if InboxMessage.objects.filter(send_key=key).exists():
+        return False
+    recipients = InboxMessage.objects.filter(pk__in=tasks).order_by("position")
+    agents = list(dict.fromkeys(recipients.values_list("recipient", flat=True)))
+    message = InboxMessage.objects.create(
+        session=session,
+        position=session.next_position(),
+        sender=InboxMessage.SYSTEM,
+        recipient=run.agent_id,
+        kind=InboxMessage.Kind.NOTE,
+        content=missing_results(session, agents),
+        send_key=key,
+    )
+    events.append(session, run, vocabulary.inbox_written(message))
+    return True

@@ -1,0 +1,215 @@
+"""A run's life between birth and end: start, claim, save, park, go on. Its end is ``endings``.
+
+A run is queued (waits for a runner, or for its agent's lane), owned (a runner executes it under a
+lease), or parked (waits for rows: questions or results; owned by nobody, so nothing of it is lost
+with any process). All of it happens with the session's row locked.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from . import events, panel, vocabulary, wakeups
+from .conf import conf
+from .errors import Conflict, Fenced
+from .models import InboxMessage, Lease, Question, Run, Session, Wait
+from .signals import run_ready
+from .transactions import locked, unit_of_work
+
+
+def start(
+    session: Session,
+    agent_id: str,
+    *,
+    parent: Run | None = None,
+    task: InboxMessage | None = None,
+    tool_call_id: str = "",
+    run_id: uuid.UUID | None = None,
+) -> Run:
+    """Give birth to a run, queued. Raises Conflict when its parent is being stopped."""
+    if parent is not None and (parent.stop_requested_at or parent.is_terminal):
+        raise Conflict("stopped", "The run that sends this was stopped: no new run is started.")
+    run_id = run_id or uuid.uuid4()
+    run = Run.objects.create(
+        id=run_id,
+        session=session,
+        agent_id=agent_id,
+        parent=parent,
+        root_id=parent.root_id if parent else run_id,
+        depth=parent.depth + 1 if parent else 0,
+        task=task,
+        parent_tool_call_id=tool_call_id,
+        position=session.next_position(),
+    )
+    if run.take_lane():
+        make_ready(session, run, has_waited=False)
+    return run
+
+
+def make_ready(session: Session, run: Run, *, has_waited: bool) -> None:
+    """The run holds its lane: tell the product, and whoever claims."""
+    run_ready.send(Run, session=session, run=run, has_waited=has_waited)
+    wake_workers()
+
+
+def pass_lane(session: Session, agent_id: str) -> Run | None:
+    """Give a free lane to the agent's next queued run, if there is one."""
+    queued = Run.objects.filter(session=session, agent_id=agent_id, status=Run.Status.QUEUED)
+    following = queued.filter(lane=None).order_by("position").first()
+    if following is None or not following.take_lane():
+        return None
+    make_ready(session, following, has_waited=True)
+    return following
+
+
+def claimable(limit: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
+    """(run, session) pairs that a runner may try to claim, oldest first."""
+    rows = Run.objects.claimable().filter(stop_requested_at=None)
+    return list(rows.values_list("pk", "session_id")[:limit])
+
+
+@unit_of_work
+def claim(run_id: uuid.UUID, session_id: uuid.UUID, runner_id: str, node_id: str) -> Run | None:
+    """Own a queued run under a new epoch and lease; None when another runner was faster."""
+    with locked(session_id) as session:
+        run = Run.objects.filter(pk=run_id).first()
+        if run is None or not run.claim(runner_id):
+            return None
+        Lease.objects.create(
+            run=run,
+            session_id=session.pk,
+            agent_id=run.agent_id,
+            epoch=run.epoch,
+            node_id=node_id,
+            runner_id=runner_id,
+            acquired_at=Now(),
+            beat_at=Now(),
+            expires_at=Now() + dt.timedelta(seconds=conf.lease_ttl),
+        )
+        announce(session, run)
+        panel.publish(session)
+        return run
+
+
+def ancestors(run: Run) -> list[Run]:
+    """The run's parents, nearest first."""
+    chain = []
+    while run.parent_id is not None:
+        run = Run.objects.get(pk=run.parent_id)
+        chain.append(run)
+    return chain
+
+
+def tree(run: Run) -> list[Run]:
+    """The run and all below it, the deepest first."""
+    members = [run]
+    level = [run.pk]
+    while level:
+        children = list(Run.objects.filter(parent_id__in=level))
+        members += children
+        level = [child.pk for child in children]
+    return sorted(members, key=lambda member: -member.depth)
+
+
+def announce(session: Session, run: Run) -> None:
+    """Log the START of the run, and of those above it, where none stands open.
+
+    Nothing starts again below a root that has ended: its stream is closed.
+    """
+    members = [*reversed(ancestors(run)), run]
+    if members[0].is_terminal:
+        return
+    for member in members:
+        if member.announced:
+            continue
+        build = vocabulary.run_started if member.is_root else vocabulary.subagent_started
+        events.append(session, member, build(member))
+        set_announced(member, True)
+    run.announced = True
+
+
+def set_announced(run: Run, announced: bool) -> None:
+    """Note whether the run's START stands open in the log."""
+    Run.objects.filter(pk=run.pk).update(announced=announced)
+    run.announced = announced
+
+
+@contextmanager
+def owned(run: Run, *, though_stopped: bool = False) -> Iterator[tuple[Session, Run]]:
+    """A transaction of the run's owner. Raises Fenced when the caller owns it no longer.
+
+    A run that is to stop counts as lost for everything but its settlement: what a stop has closed
+    in the log must not go on in the memory.
+    """
+    with locked(run.session_id) as session:
+        fresh = Run.objects.filter(pk=run.pk, epoch=run.epoch, status__in=Run.OWNED).first()
+        if fresh is None or (fresh.stop_requested_at and not though_stopped):
+            raise Fenced
+        yield session, fresh
+
+
+def check_owned(run: Run) -> None:
+    """One look at the row before a call begins. Raises Fenced where it may not."""
+    rows = Run.objects.filter(
+        pk=run.pk, epoch=run.epoch, status__in=Run.OWNED, stop_requested_at=None
+    )
+    if not rows.exists():
+        raise Fenced
+
+
+def mark_saved(session: Session, run: Run, usage: dict[str, Any] | None = None) -> None:
+    """A step is in memory: what is logged up to here needs no repair. Call it last."""
+    run.saved_seq = session.last_seq + events.pending_count(session)
+    run.attempts = 0
+    run.last_progress_at = timezone.now()
+    if usage is not None:
+        run.usage = usage
+    run.save(update_fields=["saved_seq", "attempts", "last_progress_at", "usage"])
+
+
+def forget_unsaved(session: Session, run: Run) -> None:
+    """What is logged up to here has been closed and needs no further repair."""
+    saved_seq = session.last_seq + events.pending_count(session)
+    Run.objects.filter(pk=run.pk).update(saved_seq=saved_seq)
+
+
+def wake_workers() -> None:
+    """Hint that there is something to claim, once the transaction commits."""
+    wakeups.hint(wakeups.WORKERS, "work")
+
+
+def park(session: Session, run: Run, status: str) -> bool:
+    """Owned → waiting on rows: the lease is given back and the slot is free."""
+    owner = run.runner_id
+    if not run.move(status, frm=Run.OWNED, runner_id=""):
+        return False
+    Lease.close(run.pk, run.epoch, Lease.End.RELEASED, by=owner)
+    panel.publish(session)
+    return True
+
+
+def resume_if_ready(session: Session, run: Run) -> bool:
+    """Parked → queued once no question and no wait of the run is open."""
+    if Question.objects.filter(run=run, state=Question.State.OPEN).exists():
+        return False
+    if Wait.objects.filter(run=run, closed_at=None).exists():
+        return False
+    if not run.move(Run.Status.QUEUED, frm=Run.PARKED, queued_at=timezone.now()):
+        return False
+    wake_workers()
+    panel.publish(session)
+    return True
+
+
+def add_hop(run: Run) -> int:
+    """Count one agent-to-agent message of this turn; the new count."""
+    Run.objects.filter(pk=run.root_id).update(hops=F("hops") + 1)
+    return Run.objects.values_list("hops", flat=True).get(pk=run.root_id)

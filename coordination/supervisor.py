@@ -1,0 +1,193 @@
+"""One worker node: a supervisor process that vouches for N runner processes.
+
+It does what must not depend on a busy runner: it beats for them (no model call, no regular
+expression, no GIL of theirs stops the heartbeat), sees a dead one at once and settles its runs as
+``crashed``, restarts it, kills one that is deaf to a stop past the grace, and guards everybody
+else's runs. Orders go down the child's standard input, one JSON object a line; the child's standard
+output says once a second that its loop still turns. A supervisor that dies takes its runners along:
+they see the end of their input, and leave, and without it nobody would beat for them anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from . import endings, guard, leases, wakeups
+from .conf import conf
+from .db import db
+from .models import Lease
+
+log = logging.getLogger(__name__)
+
+ALIVE_EVERY = 1.0  # seconds between a runner's signs that its loop turns
+KILL_AFTER_DRAIN = 5.0  # seconds past AGENT_DRAIN for settling; then a runner is hung
+
+
+def new_node_id() -> str:
+    """A name that no earlier life of this host had, whatever its pid."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"[:100]
+
+
+@dataclass(eq=False)
+class Child:
+    """One runner process."""
+
+    runner_id: str
+    process: asyncio.subprocess.Process
+    alive_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+
+    def order(self, **order: object) -> None:
+        """Write an order; a child that has just died is noticed by its exit, not here."""
+        stdin = self.process.stdin
+        if stdin is not None and not stdin.is_closing():
+            stdin.write(json.dumps(order).encode() + b"\n")
+
+
+class Supervisor:
+    """Starts ``processes`` runners with ``command`` (to which ``--runner ID`` is added)."""
+
+    def __init__(self, command: Sequence[str], *, processes: int, node_id: str) -> None:
+        self.command = list(command)
+        self.processes = processes
+        self.node_id = node_id
+        self.children: dict[str, Child] = {}
+        self.guard = guard.LeaseGuard(name=f"guard {node_id}")
+        self._stopping = asyncio.Event()
+        self._born = 0
+
+    async def run(self) -> None:
+        """Run until ``stop`` was called and every runner has left."""
+        keepers = [
+            asyncio.ensure_future(self._for_ever(self._beat, conf.heartbeat_interval)),
+            asyncio.ensure_future(self._for_ever(self._guard, conf.guard_interval)),
+        ]
+        try:
+            await asyncio.gather(*(self._keep_one() for _ in range(self.processes)))
+        finally:
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
+            await wakeups.Hub.current().close()
+
+    def stop(self) -> None:
+        """Drain: runners finish their step, hand over and leave. Twice: at once."""
+        self._stopping.set()
+        for child in self.children.values():
+            child.order(drain=True)
+        asyncio.ensure_future(self._kill_the_hung())
+
+    async def _kill_the_hung(self) -> None:
+        await asyncio.sleep(conf.drain + KILL_AFTER_DRAIN)
+        for child in list(self.children.values()):
+            log.error("runner_killed", extra={"runner": child.runner_id, "why": "drain"})
+            child.process.kill()
+
+    # -- children ------------------------------------------------------------------------
+
+    async def _keep_one(self) -> None:
+        while not self._stopping.is_set():
+            child = await self._spawn()
+            if self._stopping.is_set():
+                child.order(drain=True)
+            await self._until_exit(child)
+            if not self._stopping.is_set():
+                await asyncio.sleep(conf.restart_pause)
+
+    async def _spawn(self) -> Child:
+        self._born += 1
+        runner_id = f"{self.node_id}.{self._born}"
+        process = await asyncio.create_subprocess_exec(
+            *self.command,
+            "--runner",
+            runner_id,
+            "--node",
+            self.node_id,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, which drains
+        )
+        child = self.children[runner_id] = Child(runner_id, process)
+        log.info("runner_started", extra={"runner": runner_id, "pid": process.pid})
+        return child
+
+    async def _until_exit(self, child: Child) -> None:
+        listener = asyncio.ensure_future(self._listen(child))
+        code = await child.process.wait()
+        del self.children[child.runner_id]
+        listener.cancel()
+        level = logging.INFO if self._stopping.is_set() and code == 0 else logging.ERROR
+        log.log(level, "runner_exited", extra={"runner": child.runner_id, "code": code})
+        await self._until_done(lambda: db(self._settle_crashed, child.runner_id))
+
+    async def _listen(self, child: Child) -> None:
+        assert child.process.stdout is not None
+        while await child.process.stdout.readline():
+            child.alive_at = asyncio.get_running_loop().time()
+
+    def _settle_crashed(self, runner_id: str) -> None:
+        for lease in Lease.objects.filter(runner_id=runner_id, released_at=None):
+            endings.lost(lease, end=Lease.End.CRASHED, by=f"supervisor {self.node_id}")
+            leases.unmirror(lease.session_id, lease.agent_id, runner_id)
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                return await work()
+            except Exception:
+                log.exception("supervisor_retry")
+                await asyncio.sleep(conf.guard_interval)
+
+    # -- beating and guarding ------------------------------------------------------------
+
+    async def _for_ever(self, work: Callable[[], Awaitable[None]], interval: float) -> None:
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("supervisor_round_failed")
+            await asyncio.sleep(interval * random.uniform(0.9, 1.0))  # nodes do not beat in step
+
+    async def _beat(self) -> None:
+        runner_ids = list(self.children)
+        held = await db(leases.renew, runner_ids)
+        for runner_id in runner_ids:
+            mine = [h for h in held if h.runner_id == runner_id]
+            child = self.children.get(runner_id)
+            if child is not None:
+                child.order(held=[[str(h.run_id), h.epoch, h.stop_requested] for h in mine])
+        await db(leases.mirror, held)
+
+    async def _guard(self) -> None:
+        await db(guard.rounds, self.guard)
+        await self._kill_the_deaf()
+
+    async def _kill_the_deaf(self) -> None:
+        """A loop that has not turned since a run of it was fenced will not obey any more."""
+        now = asyncio.get_running_loop().time()
+        deaf = [c for c in self.children.values() if now - c.alive_at > conf.stop_grace]
+        for child in deaf:
+            if await db(_has_fenced, child.runner_id):
+                log.error("runner_killed", extra={"runner": child.runner_id, "why": "deaf"})
+                os.kill(child.process.pid, signal.SIGKILL)
+
+
+def _has_fenced(runner_id: str) -> bool:
+    return Lease.objects.filter(runner_id=runner_id, end=Lease.End.FENCED).exists()
+
+
+async def say_alive() -> None:
+    """The runner's side: one line a second on standard output, from its own loop."""
+    while True:
+        sys.stdout.write("alive\n")
+        sys.stdout.flush()
+        await asyncio.sleep(ALIVE_EVERY)

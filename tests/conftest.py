@@ -1,0 +1,39 @@
+"""What every test may use. Importing this starts nothing."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentsite.services import Redis, Valkey
+from tests.settings import TEST_DIR
+
+
+@pytest.fixture(scope="session", autouse=True)
+def redis_server() -> Iterator[Valkey | Redis]:
+    """The Redis that the settings point to: this process's own, to flush, freeze, kill and start.
+
+    A Valkey by default; with ``AGENTSITE_TEST_REDIS=redis-server`` the system's Redis, behind the
+    same socket.
+    """
+    with server_for_tests() as server:
+        yield server
+
+
+def server_for_tests() -> Valkey | Redis:
+    if os.environ.get("AGENTSITE_TEST_REDIS") == "redis-server":
+        return RedisOnSocket(TEST_DIR / "redis")
+    return Valkey(TEST_DIR / "redis")
+
+
+class RedisOnSocket(Redis):
+    """Debian's redis-server where the settings of the tests expect a Valkey."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        valkey = Valkey(folder)
+        self.socket, self.url = valkey.socket, valkey.url
+
+    def _argv(self) -> list[str]:
+        return [*super()._argv(), "--unixsocket", str(self.socket)]

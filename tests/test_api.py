@@ -1,0 +1,402 @@
+"""The HTTP API: statuses, shapes and refusals of CONTRACT.md section 3."""
+
+import json
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import CommandError, call_command
+from django.db import OperationalError
+from django.test import AsyncClient
+from django.utils import timezone
+
+from chat import actions
+from chat.models import ApiToken, ChatSession, Message, digest
+from chat.transports import errors
+from coordination.conf import conf
+from coordination.db import db
+from coordination.models import Run, Session
+from coordination.wakeups import Hub
+from tests.clients import Caller, claim, finish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+async def hub(redis_server):
+    hub = Hub.current()
+    yield hub
+    await hub.close()
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch):
+    monkeypatch.setattr(conf, "stop_ack", 0.2)
+
+
+@pytest.fixture
+async def alice():
+    return await Caller.named("alice")
+
+
+@pytest.fixture
+async def mallory():
+    return await Caller.named("mallory")
+
+
+@pytest.fixture
+async def sid(alice):
+    return await alice.new_session(title="first")
+
+
+async def refused(response, status, code):
+    """A refusal has one shape, and tells something."""
+    awaited = await response
+    body = awaited.json()
+    assert (awaited.status_code, body["code"]) == (status, code), body
+    assert set(body) == {"code", "detail"}
+    assert body["detail"]
+    assert awaited.headers["Content-Type"].startswith("application/json")
+    return awaited
+
+
+# -- sessions -------------------------------------------------------------------------------------
+
+
+async def test_a_session_is_made_read_renamed_listed_and_deleted(alice):
+    made = await alice.call("post", "/chat", {"title": "plans"})
+    assert made.status_code == 201
+    item = made.json()
+    assert set(item) == {"id", "title", "status", "created_at"}
+    assert (item["title"], item["status"]) == ("plans", "idle")
+    path = f"/chat/{item['id']}"
+
+    renamed = await alice.call("patch", path, {"title": "<b>other</b>"})
+    assert (renamed.status_code, renamed.json()["title"]) == (200, "<b>other</b>")
+
+    shown = (await alice.call("get", path)).json()
+    assert set(shown) == {
+        "id", "title", "status", "run_id", "messages", "agents", "questions", "queue", "cursor",
+    }  # fmt: skip
+    assert (shown["title"], shown["status"], shown["run_id"]) == ("<b>other</b>", "idle", None)
+
+    listed = (await alice.call("get", "/chat")).json()
+    assert [row["id"] for row in listed["items"]] == [item["id"]]
+    assert listed["next"] is None
+
+    gone = await alice.call("delete", path)
+    assert (gone.status_code, gone.content) == (204, b"")
+    await refused(alice.call("get", path), 404, "not_found")
+    assert (await alice.call("get", "/chat")).json()["items"] == []
+
+
+async def test_a_body_is_not_needed_where_it_says_nothing(alice, sid):
+    assert (await alice.call("post", "/chat")).status_code == 201
+    stopped = await alice.call("post", f"/chat/{sid}/interrupt")
+    assert stopped.json() == {"status": "no_active_run", "runs": []}
+
+
+async def test_pages_of_sessions_hold_each_once_newest_first(alice, monkeypatch):
+    monkeypatch.setattr("chat.transports.api.PAGE", 2)
+    made = [await alice.new_session(title=str(number)) for number in range(5)]
+    seen, after, pages = [], "", 0
+    while after is not None:
+        page = (await alice.call("get", f"/chat?after={after}" if after else "/chat")).json()
+        seen += [row["id"] for row in page["items"]]
+        after = page["next"]
+        pages += 1
+    assert seen == made[::-1]
+    assert pages == 3
+
+
+@pytest.mark.parametrize(
+    ("accepted", "language"),
+    [("zh-CN,zh;q=0.9", "zh-hans"), ("zh-TW", "zh-hans"), ("de,en;q=0.5", "en"), ("", "en")],
+)
+async def test_agents_speak_the_language_of_whoever_made_the_session(alice, accepted, language):
+    headers = {"Accept-Language": accepted}
+    made = await alice.call("post", "/chat", {}, **headers)
+    session = await db(Session.objects.get, pk=made.json()["id"])
+    assert session.language == language
+
+
+# -- the three verbs ------------------------------------------------------------------------------
+
+
+async def test_a_message_is_accepted_once_per_key(alice, sid):
+    path = f"/chat/{sid}/messages"
+    first = await alice.call("post", path, {"content": "hello", "id": "k1"})
+    assert first.status_code == 202
+    assert set(first.json()) == {"message_id", "run_id", "status"}
+    assert first.json()["status"] == "started"
+    again = await alice.call("post", path, {"content": "hello", "id": "k1"})
+    assert (again.status_code, again.json()) == (202, first.json())
+    assert await db(Run.objects.filter(session_id=sid).count) == 1
+    waits = await alice.call("post", path, {"content": "and this", "id": "k2"})
+    assert waits.json()["status"] == "queued"
+    await refused(alice.call("post", path, {"content": "no", "on_busy": "reject"}), 409, "busy")
+
+
+async def test_stop_says_what_it_stopped(alice, sid):
+    posted = (await alice.call("post", f"/chat/{sid}/messages", {"content": "hello"})).json()
+    stopped = await alice.call("post", f"/chat/{sid}/interrupt", {"run_id": posted["run_id"]})
+    body = stopped.json()
+    assert stopped.status_code == 200
+    assert body["status"] == "stopped"
+    assert [run["run_id"] for run in body["runs"]] == [posted["run_id"]]
+    assert set(body["runs"][0]) == {"run_id", "agent_id", "status"}
+    again = await alice.call("post", f"/chat/{sid}/interrupt", {"run_id": posted["run_id"]})
+    assert again.json()["status"] == "already_finished"
+    await refused(
+        alice.call("post", f"/chat/{sid}/interrupt", {"run_id": str(uuid.uuid4())}),
+        404,
+        "not_found",
+    )
+
+
+async def test_a_stop_that_is_not_yet_proved_is_accepted(alice, sid):
+    posted = (await alice.call("post", f"/chat/{sid}/messages", {"content": "hello"})).json()
+    await claim(posted["run_id"])
+    stopped = await alice.call("post", f"/chat/{sid}/interrupt", {})
+    assert stopped.json()["status"] == "accepted"
+
+
+async def test_an_answer_to_no_question_is_not_found(alice, sid):
+    for question_id in (str(uuid.uuid4()), "nonsense"):
+        await refused(
+            alice.call("post", f"/chat/{sid}/respond", {"question_id": question_id}),
+            404,
+            "not_found",
+        )
+
+
+async def test_what_there_is_to_read_is_read_in_pages(alice, sid):
+    posted = (await alice.call("post", f"/chat/{sid}/messages", {"content": "hello"})).json()
+    await finish(await claim(posted["run_id"]))
+    for what in ("messages", "inbox", "worklog"):
+        page = await alice.call("get", f"/chat/{sid}/{what}")
+        assert page.status_code == 200, page.content
+        assert set(page.json()) == {"items", "next"}
+    messages = (await alice.call("get", f"/chat/{sid}/messages")).json()["items"]
+    assert messages[0]["content"] == "hello"
+    assert set(messages[0]) >= {"id", "role", "agent_id", "content", "parts", "status"}
+    entries = (await alice.call("get", f"/chat/{sid}/worklog")).json()["items"]
+    assert entries
+    assert set(entries[0]) == {"at", "level", "kind", "agent_id", "run_id", "text"}
+    await refused(alice.call("get", f"/chat/{sid}/inbox/{uuid.uuid4()}/chain"), 404, "not_found")
+
+
+# -- who asks -------------------------------------------------------------------------------------
+
+VERBS = [
+    ("get", "/chat/{sid}", None),
+    ("patch", "/chat/{sid}", {"title": "mine now"}),
+    ("delete", "/chat/{sid}", None),
+    ("post", "/chat/{sid}/messages", {"content": "hello"}),
+    ("post", "/chat/{sid}/interrupt", {}),
+    ("post", "/chat/{sid}/respond", {"question_id": str(uuid.uuid4())}),
+    ("get", "/chat/{sid}/events", None),
+    ("get", "/chat/{sid}/events?cursor=0", None),
+    ("get", "/chat/{sid}/events?cursor=999999", None),
+    ("get", "/chat/{sid}/messages", None),
+    ("get", "/chat/{sid}/inbox", None),
+    ("get", f"/chat/{{sid}}/inbox/{uuid.uuid4()}/chain", None),
+    ("get", "/chat/{sid}/worklog", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), VERBS)
+async def test_a_strangers_session_is_one_that_never_was(
+    alice, mallory, sid, method, path, body, django_assert_num_queries
+):
+    theirs = await refused(mallory.call(method, path.format(sid=sid), body), 404, "not_found")
+    unknown = await refused(
+        mallory.call(method, path.format(sid=uuid.uuid4()), body), 404, "not_found"
+    )
+    nonsense = await refused(mallory.call(method, path.format(sid="x"), body), 404, "not_found")
+    assert theirs.content == unknown.content == nonsense.content
+    chat = await db(ChatSession.objects.get, pk=sid)
+    assert (chat.title, chat.deleted_at) == ("first", None)
+    assert await db(Message.objects.filter(session=chat).count) == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [*VERBS, ("get", "/chat", None), ("post", "/chat", {}), ("post", "/agui", {})],
+)
+async def test_without_a_user_nothing_is_told(sid, method, path, body):
+    nobody = Caller(None, "")
+    for headers in ({}, {"Authorization": ""}, {"Authorization": "Bearer nonsense"}):
+        nobody.client = AsyncClient()
+        await refused(
+            nobody.call(method, path.format(sid=sid), body, **headers), 401, "unauthenticated"
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"revoked_at": timezone.now()},
+        {"expires_at": timezone.now() - timedelta(seconds=1)},
+        {"digest": digest("another")},
+    ],
+)
+async def test_a_token_that_is_over_opens_nothing(alice, sid, change):
+    await db(ApiToken.objects.filter(user=alice.user).update, **change)
+    await refused(alice.call("get", f"/chat/{sid}"), 401, "unauthenticated")
+
+
+async def test_a_token_dies_with_its_user(alice, sid):
+    await db(get_user_model().objects.filter(pk=alice.user.pk).update, is_active=False)
+    await refused(alice.call("get", f"/chat/{sid}"), 401, "unauthenticated")
+
+
+async def test_a_cookie_needs_the_csrf_token_where_something_changes(alice, sid):
+    browser = AsyncClient(enforce_csrf_checks=True)
+    await browser.aforce_login(alice.user)
+    assert (await browser.get(f"/api/chat/{sid}")).status_code == 200
+    body = {"data": json.dumps({"content": "hi"}), "content_type": "application/json"}
+    path = f"/api/chat/{sid}/messages"
+    await refused(browser.post(path, **body), 403, "forbidden")
+    browser.cookies["csrftoken"] = "a" * 32
+    accepted = await browser.post(path, headers={"X-CSRFToken": "a" * 32}, **body)
+    assert accepted.status_code == 202
+
+
+async def test_a_wrong_token_is_not_mended_by_a_good_cookie(alice, sid):
+    browser = AsyncClient()
+    await browser.aforce_login(alice.user)
+    wrong = browser.get(f"/api/chat/{sid}", headers={"Authorization": "Bearer nonsense"})
+    await refused(wrong, 401, "unauthenticated")
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+async def test_a_message_has_a_limit_that_is_named(alice, sid):
+    path = f"/chat/{sid}/messages"
+    fits = "é" * (conf.message_bytes // 2)
+    assert (await alice.call("post", path, {"content": fits})).status_code == 202
+    over = await refused(alice.call("post", path, {"content": fits + "x"}), 413, "too_large")
+    assert str(conf.message_bytes) in over.json()["detail"]
+    await refused(alice.call("post", path, {"content": "x" * 20_000_000}), 413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"content": "a\\u0000b"}',
+        b'{"content": "\\ud800"}',
+        b'{"content": "a", "id": "\\udc00"}',
+        b'{"content": "a", "extra": 1}',
+        b'{"content": 5}',
+        b'{"content": "a", "on_busy": "later"}',
+        b'{"content": "a", "id": "' + b"k" * 129 + b'"}',
+        b"{}",
+        b"[]",
+        b"null",
+        b'"text"',
+    ],
+)
+async def test_a_body_that_cannot_be_meant_is_refused(alice, sid, body):
+    await refused(alice.call("post", f"/chat/{sid}/messages", body), 422, "invalid")
+    assert await db(Message.objects.filter(session_id=sid).count) == 0
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1} trailing'])
+async def test_a_body_that_is_no_json_is_malformed(alice, sid, body):
+    await refused(alice.call("post", f"/chat/{sid}/messages", body), 400, "malformed")
+
+
+@pytest.mark.parametrize("payload", ['"a\\u0000"', "NaN", '{"a": ["\\ud800"]}', "1e999"])
+async def test_an_answer_that_cannot_be_stored_is_refused(alice, sid, payload):
+    body = f'{{"question_id": "{uuid.uuid4()}", "payload": {payload}}}'.encode()
+    await refused(alice.call("post", f"/chat/{sid}/respond", body), 422, "invalid")
+
+
+async def test_deeply_nested_payloads_break_nothing(alice, sid):
+    body = f'{{"question_id": "{uuid.uuid4()}", "payload": {"[" * 900}{"]" * 900}}}'.encode()
+    response = await alice.call("post", f"/chat/{sid}/respond", body)
+    assert response.status_code in (400, 404, 422)
+
+
+async def test_what_the_framework_refuses_is_json_too(alice, sid):
+    wrong = await refused(alice.call("put", f"/chat/{sid}", {}), 405, "method_not_allowed")
+    assert "GET" in wrong.headers["Allow"]
+    for path in ("/nothing", "/chat/", "/", f"/chat/{sid}/nothing", "/chat/a/b/c/d"):
+        await refused(alice.call("get", path), 404, "not_found")
+
+
+@pytest.mark.parametrize("content", ["", " \n\t"])
+async def test_an_empty_message_is_no_message(alice, sid, content):
+    await refused(alice.call("post", f"/chat/{sid}/messages", {"content": content}), 422, "empty")
+
+
+def test_what_is_refused_before_a_view_is_found_is_json_below_the_api_only(rf):
+    for handler, status in ((errors.handler400, 400), (errors.handler404, 404)):
+        answer = handler(rf.get("/api/chat"), Exception("secret"))
+        assert (answer.status_code, set(json.loads(answer.content))) == (status, {"code", "detail"})
+        assert handler(rf.get("/elsewhere"), Exception())["Content-Type"].startswith("text/html")
+    assert json.loads(errors.handler500(rf.get("/api/chat")).content)["code"] == "error"
+
+
+async def test_long_titles_are_refused_and_strange_ones_kept(alice):
+    await refused(alice.call("post", "/chat", {"title": "x" * 201}), 422, "invalid")
+    strange = "<script>alert(1)</script> \u202e 𝕏 \u2028"
+    assert (await alice.call("post", "/chat", {"title": strange})).json()["title"] == strange
+
+
+async def test_a_database_that_is_away_is_said(alice, sid, monkeypatch):
+    async def away(*args, **kwargs):
+        raise OperationalError(2002, "secret address")
+
+    monkeypatch.setattr(actions, "post_message", away)
+    answer = await refused(
+        alice.call("post", f"/chat/{sid}/messages", {"content": "hi"}), 503, "unavailable"
+    )
+    assert b"secret" not in answer.content
+
+
+async def test_our_own_fault_is_json_and_keeps_its_secrets(alice, sid, monkeypatch):
+    async def broken(*args, **kwargs):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(actions, "stop", broken)
+    answer = await refused(alice.call("post", f"/chat/{sid}/interrupt", {}), 500, "error")
+    assert b"secret" not in answer.content
+
+
+# -- documentation and tokens ---------------------------------------------------------------------
+
+
+async def test_the_documentation_names_every_address_with_its_refusals():
+    client = AsyncClient()
+    assert (await client.get("/api/docs")).status_code == 200
+    schema = (await client.get("/api/openapi.json")).json()
+    assert {
+        "/api/chat", "/api/chat/{sid}", "/api/chat/{sid}/messages", "/api/chat/{sid}/interrupt",
+        "/api/chat/{sid}/respond", "/api/chat/{sid}/events", "/api/chat/{sid}/inbox",
+        "/api/chat/{sid}/inbox/{mid}/chain", "/api/chat/{sid}/worklog", "/api/agui",
+    } <= set(schema["paths"])  # fmt: skip
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            assert {"401", "404", "503"} <= set(operation["responses"])
+            assert operation["security"]
+    assert "BearerToken" in schema["components"]["securitySchemes"]
+
+
+async def test_api_token_prints_a_token_that_works_and_stores_its_hash(capsys):
+    await db(call_command, "api_token", "carol", "--create", "--name", "laptop")
+    token = capsys.readouterr().out.strip()
+    row = await db(ApiToken.objects.get, name="laptop")
+    assert row.digest == digest(token)
+    assert (await Caller(None, token).call("get", "/chat")).status_code == 200
+    assert not await db(
+        lambda: get_user_model().objects.get(username="carol").has_usable_password()
+    )
+
+
+def test_api_token_does_not_make_users_unasked():
+    with pytest.raises(CommandError, match="--create"):
+        call_command("api_token", "nobody")
