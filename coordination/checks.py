@@ -66,8 +66,11 @@ def isolation_level(databases: Any = None, **_: Any) -> list[Error]:
     if not databases or connection.vendor != "mysql":
         return []
     with connection.cursor() as cursor:
-        cursor.execute("SELECT @@transaction_isolation")
-        level = str(cursor.fetchone()[0]).upper().replace("-", " ")
+        # The first is MySQL's name and MariaDB's from 11.1 on, the second MariaDB's before.
+        cursor.execute(
+            "SHOW VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation')"
+        )
+        level = str(cursor.fetchone()[1]).upper().replace("-", " ")
     if level == "READ COMMITTED":
         return []
     return [
