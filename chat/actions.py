@@ -10,8 +10,9 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from chat.agents import MASTER
@@ -63,7 +64,7 @@ def check_text(text: str, *, limit: int | None = None) -> str:
 
 
 async def create_session(
-    user: AbstractBaseUser,
+    user: User,
     *,
     title: str = "",
     language: str = "en",
@@ -76,14 +77,14 @@ async def create_session(
 
 @unit_of_work
 def _create_session(
-    user: AbstractBaseUser, title: str, language: str, session_id: uuid.UUID | None
+    user: User, title: str, language: str, session_id: uuid.UUID | None
 ) -> ChatSession:
     with transaction.atomic():
         session = Session.objects.create(id=session_id or uuid.uuid4(), language=language)
         return ChatSession.objects.create(session=session, owner=user, title=title)
 
 
-async def find_session(user: AbstractBaseUser, session_id: str | uuid.UUID) -> ChatSession:
+async def find_session(user: User | AnonymousUser, session_id: str | uuid.UUID) -> ChatSession:
     """The user's own session. Raises NotFound, the same for unknown, foreign and deleted ones."""
     pk = as_uuid(session_id)
     found = await db(_own_sessions(user).filter(pk=pk or uuid.UUID(int=0)).first)
@@ -92,7 +93,7 @@ async def find_session(user: AbstractBaseUser, session_id: str | uuid.UUID) -> C
     return found
 
 
-def _own_sessions(user: AbstractBaseUser) -> Any:
+def _own_sessions(user: User | AnonymousUser) -> QuerySet[ChatSession]:
     return ChatSession.objects.filter(owner=user.pk, deleted_at=None)
 
 
@@ -110,8 +111,12 @@ async def delete_session(chat: ChatSession, *, by: str) -> None:
 @unit_of_work
 def _delete(session_id: uuid.UUID, by: str) -> None:
     with locked(session_id) as session:
-        for run in Run.objects.filter(session=session, parent=None).unfinished().order_by(
-            "-position"  # the queued first, or the next would start as the current one ends
+        for run in (
+            Run.objects.filter(session=session, parent=None)
+            .unfinished()
+            .order_by(
+                "-position"  # the queued first, or the next would start as the current one ends
+            )
         ):
             interrupts.mark(session, by=by, run_id=run.pk)
         interrupts.mark(session, by=by)
@@ -143,9 +148,7 @@ async def post_message(
 
 
 @unit_of_work
-def _post(
-    session_id: uuid.UUID, content: str, key: str | None, on_busy: OnBusy, by: str
-) -> Posted:
+def _post(session_id: uuid.UUID, content: str, key: str | None, on_busy: OnBusy, by: str) -> Posted:
     with locked(session_id) as session:
         posted = _posted_before(session, content, key)
         if posted is not None:

@@ -8,6 +8,7 @@ its last saved step. It leaves by ending, by parking on rows, or by an exception
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -41,6 +42,8 @@ from coordination.transactions import unit_of_work
 if TYPE_CHECKING:
     from chat.models import Message
 
+log = logging.getLogger(__name__)
+
 
 async def execute(execution: Execution, writer: Writer) -> None:
     """Carry the run as far as it goes now. Raises what ``coordination.worker`` settles."""
@@ -65,6 +68,7 @@ class Turn:
         self.tools = {name: TOOLS[name] for name in agent.tools}
         self.instructions = instructions_for(self.run_row.agent_id)
         self.rows: list[Message] = []
+        self.said = False  # whether the step under way has logged anything
 
     async def run(self) -> None:
         """Step after step until the run ends or parks."""
@@ -101,6 +105,19 @@ class Turn:
     # -- the model -----------------------------------------------------------------------
 
     async def _model_step(self) -> Message:
+        """One step; tried again where the provider failed for now and nobody has read a word."""
+        for attempt in range(conf.model_retries + 1):
+            try:
+                return await self._one_model_step()
+            except ModelError as error:
+                if not error.retryable or self.said or attempt == conf.model_retries:
+                    raise
+                pause = error.retry_after or conf.model_retry_pause * 2**attempt
+                log.warning("model_retry", extra={"code": error.code, "pause": pause})
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _one_model_step(self) -> Message:
         message_id = uuid.uuid4()
         stream = _StreamToLog(self.run_row, self.writer, str(message_id))
         history = await asyncio.to_thread(memory.history, self.rows)
@@ -110,9 +127,11 @@ class Turn:
             tools=[tool.spec for tool in self.tools.values()],
             silence_timeout=conf.model_silence,
         )
+        self.said = False
         try:
             async with step:
                 async for event in step:
+                    self.said = True
                     stream.write(event)
         except BaseException:
             self.run_row.usage = memory.add_usage(self.run_row.usage, step.usage_so_far())
@@ -236,9 +255,7 @@ def finish(run: Run, text: str, by: str) -> bool:
                     mode=Wait.Mode.ANY,
                     timeout=left,
                 )
-                if memory.park(session, fresh, asked=False):
-                    return True
-                return False
+                return memory.park(session, fresh, asked=False)
             if inbox.note_missing_results(session, fresh, outstanding):
                 return False
         return endings.settle(

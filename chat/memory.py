@@ -2,9 +2,9 @@
 
 One ``Message`` row is one message of one agent's conversation. A step is saved in one transaction
 with its events, its inbox acks and its suspensions, so memory, log and inbox never disagree. What a
-stop or a crash left behind is made valid again on the way to the provider (``repaired``): every tool
-call is answered directly after it, by its result or by "interrupted"; nothing answers a call that
-is not there; arguments that are no JSON are never sent back.
+stop or a crash left behind is made valid again on the way to the provider (``repaired``): every
+tool call is answered directly after it, by its result or by "interrupted"; nothing answers a call
+that is not there; arguments that are no JSON are never sent back.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from chat.llm import Usage, text_of
 from chat.models import Message
-from chat.tools.base import Ask, Await, Outcome, Value
+from chat.tools.base import Await, Outcome, Value
 from coordination import events, inbox, rendezvous, runs, suspensions, texts, vocabulary
 from coordination.models import InboxMessage, Question, Run, Session, Wait
+from coordination.suspensions import Ask
 from coordination.transactions import unit_of_work
 
 if TYPE_CHECKING:
@@ -134,9 +135,10 @@ def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
 def _with_valid_arguments(call: Any) -> Any:
     """Mend the call in place: a provider refuses arguments that are not a JSON object."""
     try:
-        if not isinstance(call.args_as_dict(raise_if_invalid=True), dict):
-            call.args = "{}"
-    except Exception:
+        valid = isinstance(json.loads(call.args_as_json_str()), dict)
+    except ValueError:
+        valid = False
+    if not valid:
         call.args = "{}"
     return call
 
@@ -156,11 +158,13 @@ def look_before_model_call(run: Run) -> bool:
 @unit_of_work
 def take_in(run: Run) -> list[Message]:
     """Take in what waits in the inbox: ack and memory are one transaction."""
-    taken = []
+    taken: list[Message] = []
     with runs.owned(run) as (session, fresh):
-        for message in inbox.deliverable(fresh):
-            if message.ack():
-                taken.append(_remember(session, fresh, message))
+        taken += [
+            _remember(session, fresh, message)
+            for message in inbox.deliverable(fresh)
+            if message.ack()
+        ]
         runs.mark_saved(session, fresh)
     return taken
 
@@ -230,15 +234,15 @@ def save_response(
 
     text = text_of(response)
     parts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-    for call in response.tool_calls:
-        parts.append(
-            {
-                "type": "tool_call",
-                "tool_call_id": call.tool_call_id,
-                "name": call.tool_name,
-                "args": call.args_as_json_str(),
-            }
-        )
+    parts += [
+        {
+            "type": "tool_call",
+            "tool_call_id": call.tool_call_id,
+            "name": call.tool_name,
+            "args": call.args_as_json_str(),
+        }
+        for call in response.tool_calls
+    ]
     with runs.owned(run) as (session, fresh):
         message = _add(
             session,
@@ -322,9 +326,7 @@ def _add_result(session: Session, run: Run, call: Call, content: Any) -> Message
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     part = {"type": "tool_result", "tool_call_id": call.call_id, "name": call.name}
     row = _add(session, run, role=Message.Role.TOOL, content=text, parts=[part])
-    events.append(
-        session, run, vocabulary.tool_call_result(run, str(row.pk), call.call_id, text)
-    )
+    events.append(session, run, vocabulary.tool_call_result(run, str(row.pk), call.call_id, text))
     return row
 
 

@@ -51,9 +51,7 @@ def _newest(session_id: uuid.UUID, agent_id: str) -> list[dict[str, Any]]:
 
 
 def _conversation(session_id: uuid.UUID, agent_id: str) -> Any:
-    return Message.objects.filter(
-        session_id=session_id, agent_id=agent_id, position__isnull=False
-    )
+    return Message.objects.filter(session_id=session_id, agent_id=agent_id, position__isnull=False)
 
 
 def message_json(row: Message) -> dict[str, Any]:
@@ -71,9 +69,7 @@ def message_json(row: Message) -> dict[str, Any]:
 
 def _partials(session_id: uuid.UUID) -> list[dict[str, Any]]:
     """The master's text under way, folded from the log."""
-    current = Run.objects.filter(
-        session_id=session_id, parent=None, status__in=Run.OWNED
-    ).first()
+    current = Run.objects.filter(session_id=session_id, parent=None, status__in=Run.OWNED).first()
     if current is None:
         return []
     items = events.unsaved(current)
@@ -131,7 +127,9 @@ def messages_page(
 
 def inbox_page(session_id: uuid.UUID, *, after: str | None = None) -> dict[str, Any]:
     """Messages between agents, oldest first."""
-    rows = InboxMessage.objects.filter(session_id=session_id, position__gt=_number(after, "after") or 0)
+    rows = InboxMessage.objects.filter(
+        session_id=session_id, position__gt=_number(after, "after") or 0
+    )
     page = list(rows.order_by("position")[: PAGE + 1])
     more = len(page) > PAGE
     page = page[:PAGE]
@@ -242,4 +240,3 @@ def session_json(row: ChatSession) -> dict[str, Any]:
         "status": status,
         "created_at": row.created_at.isoformat(),
     }
-

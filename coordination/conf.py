@@ -22,11 +22,15 @@ class Conf(BaseSettings):
     heartbeat_interval: float = Field(3, gt=0, description="how often a supervisor beats")
     lease_grace: float = Field(2, ge=0, description="how long an expired lease is forgiven")
     guard_interval: float = Field(1, gt=0, description="how often the guard looks")
-    mass_event_min: int = Field(4, ge=1, description="fewer leases than this are never a mass event")
+    mass_event_min: int = Field(
+        4, ge=1, description="fewer leases than this are never a mass event"
+    )
     stall_after: float = Field(300, gt=0, description="silence after which a live run is stalled")
 
     # Budgets: what ends a run that lives but goes nowhere.
     model_silence: float = Field(300, gt=0, description="longest silence of a provider in a call")
+    model_retries: int = Field(2, ge=0, description="of a step that failed before its first word")
+    model_retry_pause: float = Field(1, ge=0, description="before the first retry; then doubled")
     tool_timeout: float = Field(120, gt=0, description="longest a single tool may take")
     max_steps: int = Field(50, ge=1, description="model calls in one run: a loop ends somewhere")
     max_attempts: int = Field(3, ge=1, description="claims of one run before it is quarantined")
@@ -35,17 +39,23 @@ class Conf(BaseSettings):
     await_default: float = Field(120, gt=0, description="a wait whose caller named no timeout")
     await_max: float = Field(300, gt=0, description="the longest wait a model may ask for")
     await_poll: float = Field(1, gt=0, description="the poll behind each wait's wake-up")
-    tail_limit: float = Field(120, ge=0, description="how long a finished master waits for children")
+    tail_limit: float = Field(
+        120, ge=0, description="how long a finished master waits for children"
+    )
 
     # Interrupts.
     stop_ack: float = Field(3, ge=0, description="how long a stop waits for its proof")
-    stop_grace: float = Field(10, gt=0, description="after which a run that does not stop is fenced")
+    stop_grace: float = Field(
+        10, gt=0, description="after which a run that does not stop is fenced"
+    )
 
     # Workers.
     drain: float = Field(20, ge=0, description="how long a step may finish at a worker's shutdown")
     claim_poll: float = Field(1, gt=0, description="the poll behind the wake-up for new work")
     concurrency: int = Field(16, ge=1, description="runs at once in one runner")
-    restart_pause: float = Field(0.5, ge=0, description="so that a runner that dies at birth cannot spin")
+    restart_pause: float = Field(
+        0.5, ge=0, description="so that a runner that dies at birth cannot spin"
+    )
 
     database_patience: float = Field(
         60, ge=0, description="an outage of the database that a run waits out"
@@ -63,10 +73,14 @@ class Conf(BaseSettings):
 
     # Streams.
     stream_poll: float = Field(1, gt=0, description="the poll behind a reader's wake-up")
-    stream_keepalive: float = Field(10, gt=0, description="a comment line, well under the 15 s promised")
+    stream_keepalive: float = Field(
+        10, gt=0, description="a comment line, well under the 15 s promised"
+    )
     stream_buffer: int = Field(2000, ge=1, description="events a slow reader may lag behind")
     hint_bytes: int = Field(16384, ge=0, description="largest copy of events inside a wake-up")
-    redis_timeout: float = Field(1, gt=0, description="Redis only hurries: nobody waits longer for it")
+    redis_timeout: float = Field(
+        1, gt=0, description="Redis only hurries: nobody waits longer for it"
+    )
 
 
 def load() -> Conf:

@@ -94,7 +94,7 @@ async def settled(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
             if task.cancelled():
                 raise
             cancelled = True
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - the task's own error; its result raises it below
             break
     if cancelled:
         task.exception()  # retrieved, so that it is not reported as lost

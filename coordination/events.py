@@ -91,36 +91,46 @@ class OpenItems:
     ended_calls: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def fold(rows: Iterable[dict[str, Any]]) -> OpenItems:
+def fold(rows: Iterable[AguiEvent]) -> OpenItems:
     """Replay events of one run, oldest first, into what stands open and what it holds."""
     items = OpenItems()
     for event in rows:
-        match event["type"]:
-            case "TEXT_MESSAGE_START":
-                items.texts[event["messageId"]] = ""
-            case "TEXT_MESSAGE_CONTENT" if event["messageId"] in items.texts:
-                items.texts[event["messageId"]] += event["delta"]
-            case "TEXT_MESSAGE_END" if event["messageId"] in items.texts:
-                items.ended_texts[event["messageId"]] = items.texts.pop(event["messageId"])
-            case "REASONING_MESSAGE_START":
-                items.reasoning[event["messageId"]] = ""
-            case "REASONING_MESSAGE_CONTENT" if event["messageId"] in items.reasoning:
-                items.reasoning[event["messageId"]] += event["delta"]
-            case "REASONING_END":
-                items.reasoning.pop(event["messageId"], None)
-            case "TOOL_CALL_START":
-                items.calls[event["toolCallId"]] = {
-                    "name": event["toolCallName"],
-                    "message_id": event.get("parentMessageId", ""),
-                    "args": "",
-                }
-            case "TOOL_CALL_ARGS" if event["toolCallId"] in items.calls:
-                items.calls[event["toolCallId"]]["args"] += event["delta"]
-            case "TOOL_CALL_END" if event["toolCallId"] in items.calls:
-                items.ended_calls[event["toolCallId"]] = items.calls.pop(event["toolCallId"])
-            case "TOOL_CALL_RESULT":
-                items.ended_calls.pop(event["toolCallId"], None)
+        if event["type"].startswith("TOOL_CALL_"):
+            _fold_call(items, event)
+        elif event["type"].startswith(("TEXT_MESSAGE_", "REASONING_")):
+            _fold_message(items, event)
     return items
+
+
+def _fold_message(items: OpenItems, event: AguiEvent) -> None:
+    message_id = event["messageId"]
+    match event["type"]:
+        case "TEXT_MESSAGE_START":
+            items.texts[message_id] = ""
+        case "TEXT_MESSAGE_CONTENT" if message_id in items.texts:
+            items.texts[message_id] += event["delta"]
+        case "TEXT_MESSAGE_END" if message_id in items.texts:
+            items.ended_texts[message_id] = items.texts.pop(message_id)
+        case "REASONING_MESSAGE_START":
+            items.reasoning[message_id] = ""
+        case "REASONING_MESSAGE_CONTENT" if message_id in items.reasoning:
+            items.reasoning[message_id] += event["delta"]
+        case "REASONING_END":
+            items.reasoning.pop(message_id, None)
+
+
+def _fold_call(items: OpenItems, event: AguiEvent) -> None:
+    call_id = event["toolCallId"]
+    match event["type"]:
+        case "TOOL_CALL_START":
+            name, message_id = event["toolCallName"], event.get("parentMessageId", "")
+            items.calls[call_id] = {"name": name, "message_id": message_id, "args": ""}
+        case "TOOL_CALL_ARGS" if call_id in items.calls:
+            items.calls[call_id]["args"] += event["delta"]
+        case "TOOL_CALL_END" if call_id in items.calls:
+            items.ended_calls[call_id] = items.calls.pop(call_id)
+        case "TOOL_CALL_RESULT":
+            items.ended_calls.pop(call_id, None)
 
 
 def unsaved(run: Run) -> OpenItems:
@@ -154,9 +164,7 @@ def write_pending(session: Session) -> None:
     _wake(session.pk, rows)
 
 
-def _number(
-    session: Session, events: Iterable[tuple[uuid.UUID | None, AguiEvent]]
-) -> list[Event]:
+def _number(session: Session, events: Iterable[tuple[uuid.UUID | None, AguiEvent]]) -> list[Event]:
     rows = []
     for run_id, event in events:
         session.last_seq += 1
@@ -199,7 +207,7 @@ class _Stream:
 class Writer:
     """The one writer of a runner: group commit over all its sessions."""
 
-    def __init__(self, on_refused: Callable[[uuid.UUID], None] = lambda run_id: None) -> None:
+    def __init__(self, on_refused: Callable[[uuid.UUID], None] = lambda _: None) -> None:
         self._on_refused = on_refused
         self._pending: dict[uuid.UUID, _Stream] = {}
         self._committing: asyncio.Task[None] | None = None

@@ -46,17 +46,13 @@ class LeaseGuard:
         except DatabaseError:
             self.trust_from = now + conf.lease_ttl + conf.lease_grace
             raise
-        self.missing_since = {
-            lease.pk: self.missing_since.get(lease.pk, now) for lease in suspects
-        }
+        self.missing_since = {lease.pk: self.missing_since.get(lease.pk, now) for lease in suspects}
         if now < self.trust_from or self._is_mass_event(suspects, now):
             return []
         due = [
             lease for lease in suspects if now - self.missing_since[lease.pk] >= conf.lease_grace
         ]
-        return [
-            lease for lease in due if endings.lost(lease, end=Lease.End.EXPIRED, by=self.name)
-        ]
+        return [lease for lease in due if endings.lost(lease, end=Lease.End.EXPIRED, by=self.name)]
 
     def _notice_own_absence(self, now: float) -> None:
         """A guard that was not looking has seen nothing "in a row"."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 
 from . import endings, panel, runs, wakeups, worklog
@@ -169,8 +170,6 @@ class _Proof:
                 return Stopped("accepted", now)
             pause = RECHECK[min(looks, len(RECHECK) - 1)]
             looks += 1
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._event.wait(), min(pause, left))
-            except TimeoutError:
-                pass
             self._event.clear()

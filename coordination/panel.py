@@ -35,7 +35,7 @@ def _newest_runs(session_id: uuid.UUID) -> QuerySet[Run]:
         .annotate(newest=Max("position"))
         .values("newest")
     )
-    return of_session.filter(position__in=list(p["newest"] for p in positions)).order_by(
+    return of_session.filter(position__in=[p["newest"] for p in positions]).order_by(
         "depth", "agent_id"
     )
 

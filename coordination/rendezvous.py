@@ -226,4 +226,3 @@ def go_on_above(run: Run) -> None:
             Wait.objects.filter(pk=wait.pk).update(
                 deadline_at=F("deadline_at") + stood_still, paused_at=None
             )
-

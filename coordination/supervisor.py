@@ -64,6 +64,7 @@ class Supervisor:
         self.guard = guard.LeaseGuard(name=f"guard {node_id}")
         self._stopping = asyncio.Event()
         self._born = 0
+        self._reaper: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run until ``stop`` was called and every runner has left."""
@@ -74,6 +75,7 @@ class Supervisor:
         try:
             await asyncio.gather(*(self._keep_one() for _ in range(self.processes)))
         finally:
+            keepers += [self._reaper] if self._reaper else []
             for keeper in keepers:
                 keeper.cancel()
             await asyncio.gather(*keepers, return_exceptions=True)
@@ -84,7 +86,8 @@ class Supervisor:
         self._stopping.set()
         for child in self.children.values():
             child.order(drain=True)
-        asyncio.ensure_future(self._kill_the_hung())
+        if self._reaper is None:
+            self._reaper = asyncio.ensure_future(self._kill_the_hung())
 
     async def _kill_the_hung(self) -> None:
         await asyncio.sleep(conf.drain + KILL_AFTER_DRAIN)

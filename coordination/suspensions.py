@@ -94,8 +94,9 @@ def check_answer(question: Question, payload: Any) -> Any:
     fits = {
         "text": lambda: isinstance(payload, str),
         "select": lambda: _is_option(question, payload),
-        "multi_select": lambda: isinstance(payload, list)
-        and all(_is_option(question, item) for item in payload),
+        "multi_select": lambda: (
+            isinstance(payload, list) and all(_is_option(question, item) for item in payload)
+        ),
         "confirm": lambda: isinstance(payload, bool),
         "number": lambda: isinstance(payload, int | float) and not isinstance(payload, bool),
         "date": lambda: isinstance(payload, str) and _is_date(payload),
@@ -144,9 +145,9 @@ def respond(
     Raises NotFound, Invalid (it stays open), or Conflict with the state it is in as ``code``.
     """
     with locked(session_id) as session:
-        question = Question.objects.select_related("run").filter(
-            pk=question_id, session=session
-        ).first()
+        question = (
+            Question.objects.select_related("run").filter(pk=question_id, session=session).first()
+        )
         if question is None:
             raise NotFound("not_found", "There is no such question.")
         if question.state == Question.State.OPEN:

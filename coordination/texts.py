@@ -27,7 +27,7 @@ def in_an_agents_name(session: Session, run: Run) -> str:
                 return gettext("[sub-agent stopped] It was stopped as you asked.")
             case Run.Reason.INTERRUPTED:
                 return gettext(
-                    "[sub-agent stopped] The user stopped it. Do not send this task again by yourself."
+                    "[sub-agent stopped] The user stopped it. Do not send the task again yourself."
                 )
             case Run.Reason.SUPERSEDED:
                 return gettext("[sub-agent stopped] A newer message replaced its turn.")

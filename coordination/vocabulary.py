@@ -27,7 +27,7 @@ def run_started(run: Run) -> AguiEvent:
 
 def run_finished(run: Run, outcome: dict[str, Any], result: Any = None) -> AguiEvent:
     """A root run ended (``success``, ``cancelled``) or waits for a person (``interrupt``)."""
-    event = {
+    event: AguiEvent = {
         "type": "RUN_FINISHED",
         "threadId": str(run.session_id),
         "runId": str(run.pk),

@@ -5,8 +5,8 @@ stands a poll. Groups: ``session.<hex>`` (readers, stoppers), ``runner.<id>`` (o
 ``workers`` (there is something to claim), ``everyone`` (all processes).
 
 ``hint`` is called inside a transaction and leaves after its commit. A process with an event loop
-that called ``Hub.current()`` sends through it in batches; one without sends at once. Redis down costs
-nothing but the hint: sending never raises and never blocks a caller.
+that called ``Hub.current()`` sends through it; one without sends at once. Redis down costs nothing
+but the hint: sending never raises and never blocks a caller.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Hub:
                 group, message = self._outbox.popleft()
                 try:
                     await _group_send(group, message)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - whatever Redis does
                     # Redis is away: what is queued would only be late, and the polls are there.
                     log.debug("hints_dropped", extra={"error": repr(error)})
                     self._outbox.clear()
@@ -190,7 +190,7 @@ class Hub:
         while True:
             try:
                 await self._listen()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever Redis does
                 log.warning("hints_interrupted", extra={"error": repr(error)})
             await asyncio.sleep(LISTEN_PAUSE)
 
@@ -220,7 +220,7 @@ class Hub:
                 for group in joined - wanted:
                     await layer.group_discard(group, channel)
                     joined.discard(group)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever Redis does
                 log.warning("hints_not_joined", extra={"error": repr(error)})
                 await asyncio.sleep(LISTEN_PAUSE)
                 continue

@@ -1,9 +1,9 @@
 """One runner: a process with one asyncio loop and many runs. It claims, executes, and lets go.
 
 What a runner does is told to it by rows. Hints, its supervisor's orders and the event writer's
-refusals all end in ``look``: read the row, and obey only that. A run leaves in exactly one of four
-ways: it ended or parked (the executor's own doing), the person stopped it, the worker hands it over,
-or it belongs to somebody else by now, and then nothing more is written.
+refusals all end in ``look``: read the row, and obey only that. A run leaves in one of four ways: it
+ended or parked (the executor's own doing), the person stopped it, the worker hands it over, or it
+belongs to somebody else by now, and then nothing more is written.
 
 Its supervisor is in ``supervisor``; what a run does is injected (``execute``).
 """
@@ -16,6 +16,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from . import endings, events, leases, runs, wakeups
@@ -33,9 +34,7 @@ Execute = Callable[[Execution, events.Writer], Awaitable[None]]
 class Runner:
     """Claims queued runs and executes up to ``concurrency`` of them at once."""
 
-    def __init__(
-        self, execute: Execute, *, runner_id: str, node_id: str, concurrency: int
-    ) -> None:
+    def __init__(self, execute: Execute, *, runner_id: str, node_id: str, concurrency: int) -> None:
         self.execute = execute
         self.runner_id = runner_id
         self.node_id = node_id
@@ -54,7 +53,7 @@ class Runner:
     async def run(self) -> None:
         """Work until ``drain`` has been called and everything has left."""
         hub = wakeups.Hub.current()
-        hub.subscribe(wakeups.WORKERS, lambda hint: self._work.set())
+        hub.subscribe(wakeups.WORKERS, lambda _: self._work.set())
         hub.subscribe(wakeups.EVERYONE, self._hinted)
         hub.subscribe(wakeups.runner_group(self.runner_id), self._hinted)
         hub.on_gap(self._missed_hints)
@@ -88,10 +87,8 @@ class Runner:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sleep_until_change(self, longest: float) -> None:
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._work.wait(), longest)
-        except TimeoutError:
-            pass
         self._work.clear()
 
     # -- claiming ------------------------------------------------------------------------
@@ -134,9 +131,7 @@ class Runner:
             self.writer.forget(run)
             self.registry.remove(execution)
             self._work.set()
-            self._background(
-                db(leases.unmirror, run.session_id, run.agent_id, self.runner_id)
-            )
+            self._background(db(leases.unmirror, run.session_id, run.agent_id, self.runner_id))
 
     async def _leave_as_the_row_says(self, execution: Execution) -> None:
         """A write was refused: because of a stop, or because somebody else owns the run now."""
@@ -151,7 +146,7 @@ class Runner:
             return
         try:
             await self.writer.flush(execution.run)  # what was said is kept
-        except Exception:
+        except Fenced:  # the stop has closed the log already: what is in it is what was said
             log.debug("flush_refused", extra=_names(execution.run))
         end = endings.stopped if cause is Cause.INTERRUPT else endings.handed_over
         await self._settle(execution, end)
@@ -177,9 +172,7 @@ class Runner:
             if execution is None:
                 continue
             match rows.get(run_id):
-                case (epoch, status, stop) if (
-                    epoch == execution.run.epoch and status in Run.OWNED
-                ):
+                case (epoch, status, stop) if epoch == execution.run.epoch and status in Run.OWNED:
                     if stop:
                         execution.cancel(Cause.INTERRUPT)
                 case (epoch, status, _) if epoch == execution.run.epoch:

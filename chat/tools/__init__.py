@@ -10,6 +10,5 @@ from .stop_agent import stop_agent
 from .wait_for_results import wait_for_results
 
 TOOLS: dict[str, Tool] = {
-    tool.name: tool
-    for tool in (send_message, wait_for_results, check_inbox, stop_agent, ask_user)
+    tool.name: tool for tool in (send_message, wait_for_results, check_inbox, stop_agent, ask_user)
 }

@@ -34,7 +34,7 @@ class FormField(BaseModel):
 
 @tool
 async def ask_user(
-    context: ToolContext,
+    context: ToolContext,  # noqa: ARG001
     question: Annotated[str, Field(min_length=1)],
     ui_type: Literal[
         "text", "select", "multi_select", "confirm", "form", "date", "number"

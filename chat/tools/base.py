@@ -98,10 +98,11 @@ class Tool:
             return self.arguments.model_validate(json.loads(arguments or "{}"))
         except ValidationError as error:
             faults = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}"
-                for e in error.errors()
+                f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()
             )
-            raise ToolError(f"{self.name}: {faults}. Correct the arguments and call again.") from None
+            raise ToolError(
+                f"{self.name}: {faults}. Correct the arguments and call again."
+            ) from None
         except ValueError:
             raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
 
@@ -129,8 +130,6 @@ def _tool(function: Function, repeatable: bool) -> Tool:
     fields: dict[str, Any] = {
         p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in parameters
     }
-    arguments = create_model(
-        function.__name__, __config__=ConfigDict(extra="forbid"), **fields
-    )
+    arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
     description = inspect.cleandoc(function.__doc__ or "")
     return Tool(function.__name__, description, arguments, function, repeatable)

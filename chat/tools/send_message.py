@@ -22,7 +22,7 @@ async def send_message(
     context: ToolContext,
     to: Annotated[str, Field(description="a sub-agent, or name-2 for a second one of its kind")],
     content: Annotated[str, Field(description="the whole task: the sub-agent sees nothing else")],
-    type: Annotated[
+    type: Annotated[  # noqa: A002
         Literal["task", "revision"],
         Field(description="revision: a task again, with remarks, to who holds its memory"),
     ] = "task",
@@ -47,7 +47,9 @@ def check_recipient(context: ToolContext, to: str) -> None:
         raise ToolError(f"cycle: {to} cannot send a task to itself.")
     kind = find_agent(to)
     if kind is None:
-        raise ToolError(f"unknown_agent: there is no {to!r}. Choose one of {', '.join(SUB_AGENTS)}.")
+        raise ToolError(
+            f"unknown_agent: there is no {to!r}. Choose one of {', '.join(SUB_AGENTS)}."
+        )
     if kind is AGENTS[MASTER]:
         raise ToolError("cycle: the master is not sent tasks; your last message is your result.")
 

@@ -39,7 +39,9 @@ class InboxMessage(models.Model):
     recipient = models.CharField(max_length=64)
     kind = models.CharField(max_length=16, choices=Kind)
     content = models.TextField()
-    reason = models.CharField(max_length=16, blank=True)  # why a result is what it is; see Run.Reason
+    reason = models.CharField(
+        max_length=16, blank=True
+    )  # why a result is what it is; see Run.Reason
     in_reply_to = models.ForeignKey("self", models.CASCADE, null=True, related_name="replies")
     accepted_for = models.OneToOneField(
         "self", models.CASCADE, null=True, related_name="accepted_result"
@@ -56,7 +58,9 @@ class InboxMessage(models.Model):
 
     class Meta:
         indexes = [
-            models.Index(fields=["session", "recipient", "state", "position"], name="inbox_pending"),
+            models.Index(
+                fields=["session", "recipient", "state", "position"], name="inbox_pending"
+            ),
             models.Index(fields=["session", "position"], name="inbox_order"),
             models.Index(fields=["in_reply_to", "kind"], name="inbox_rendezvous"),
         ]

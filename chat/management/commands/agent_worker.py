@@ -1,4 +1,4 @@
-"""``agent_worker``: one worker node. The supervisor is this process; the runners are its children."""
+"""``agent_worker``: one worker node. This process is the supervisor; the runners are children."""
 
 from __future__ import annotations
 
@@ -39,14 +39,16 @@ class Command(BaseCommand):
     def handle(self, *, processes: int, concurrency: int, **options: Any) -> None:
         """Be a supervisor, or the runner that one has started."""
         if options["runner"]:
-            get_model(settings.AGENT_MODEL)  # imports the model library before the loop has to wait for it
+            get_model(
+                settings.AGENT_MODEL
+            )  # imports the model library before the loop has to wait for it
             asyncio.run(self._runner(options["runner"], options["node"], concurrency))
             os._exit(0)  # a tool's thread that ignores everything must not hold the process
-        asyncio.run(self._supervisor(processes, concurrency))
-
-    async def _supervisor(self, processes: int, concurrency: int) -> None:
         manage = str(Path(sys.argv[0]).resolve())
         command = [sys.executable, manage, "agent_worker", "--concurrency", str(concurrency)]
+        asyncio.run(self._supervisor(command, processes))
+
+    async def _supervisor(self, command: list[str], processes: int) -> None:
         supervisor = Supervisor(command, processes=processes, node_id=new_node_id())
         for signum in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(signum, supervisor.stop)
