@@ -176,14 +176,14 @@ def _posted_before(session: Session, content: str, key: str | None) -> Posted | 
 def _make_way(session: Session, on_busy: OnBusy, by: str) -> None:
     """An open question is superseded; a running turn is queued behind, refused or stopped."""
     current = Run.objects.filter(session=session, parent=None, lane__isnull=False).first()
-    if current is None:
-        return
-    if on_busy == "reject":
+    asked = Question.objects.filter(session=session, state=Question.State.OPEN)
+    askers = list(asked.values_list("run_id", flat=True))
+    if on_busy == "reject" and (current or askers):
         raise Conflict("busy", "A turn is under way. Wait for its end, stop it, or enqueue.")
-    asked = Question.objects.filter(session=session, state=Question.State.OPEN).exists()
-    if asked:
-        interrupts.mark(session, by=by, run_id=current.pk, reason=Run.Reason.SUPERSEDED)
-    elif on_busy == "interrupt":
+    if askers:
+        for run_id in [current.pk] if current else askers:
+            interrupts.mark(session, by=by, run_id=run_id, reason=Run.Reason.SUPERSEDED)
+    elif current and on_busy == "interrupt":
         interrupts.mark(session, by=by, run_id=current.pk)
 
 

@@ -34,6 +34,7 @@ from chat.tools.base import Outcome, ToolContext, ToolError, Value
 from coordination import endings, inbox, rendezvous, runs, vocabulary
 from coordination.conf import conf
 from coordination.db import patiently
+from coordination.errors import Fenced
 from coordination.events import Writer
 from coordination.models import Run, Wait
 from coordination.registry import Cause, Execution
@@ -166,7 +167,7 @@ class Turn:
         await patiently(runs.check_owned, self.run_row)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._call(call, again=again)) for call in calls]
-        outcomes = [(call, task.result()) for call, task in zip(calls, tasks, strict=True)]
+        outcomes = [(call, _finished(task)) for call, task in zip(calls, tasks, strict=True)]
         saved = await patiently(memory.save_outcomes, self.run_row, outcomes)
         self.rows += saved.rows
         if saved.parked:
@@ -174,7 +175,8 @@ class Turn:
         answered = {row.parts[0]["tool_call_id"] for row in saved.rows}
         return await self._go_on_with([call for call in calls if call.call_id not in answered])
 
-    async def _call(self, call: Call, *, again: bool) -> Outcome:
+    async def _call(self, call: Call, *, again: bool) -> Outcome | Fenced:
+        """One call. Whatever goes wrong in it is a text to the model, but for a lost run."""
         tool = self.tools.get(call.name)
         if tool is None:
             offered = ", ".join(self.tools)
@@ -188,6 +190,18 @@ class Turn:
             return Value(f"error: {error}")
         except TimeoutError:
             return Value(f"error: {call.name} did not end within {conf.tool_timeout:g} seconds.")
+        except Fenced as fenced:  # returned: a raise would be wrapped in the group's exception
+            return fenced
+        except Exception as error:
+            log.exception("tool_failed", extra={"tool": call.name, "run": str(self.run_row.pk)})
+            return Value(f"error: {call.name} failed: {type(error).__name__}: {error}")
+
+
+def _finished(task: asyncio.Task[Outcome | Fenced]) -> Outcome:
+    result = task.result()
+    if isinstance(result, Fenced):
+        raise result
+    return result
 
 
 class _StreamToLog:

@@ -337,6 +337,8 @@ def open_calls(rows: Sequence[Message]) -> list[Call]:
     """Tool calls of the conversation's last response that have no result."""
     answered = set()
     for row in reversed(rows):
+        if _is_hidden(row):
+            continue
         if row.role == Message.Role.TOOL:
             answered.add(row.parts[0]["tool_call_id"])
         elif row.role == Message.Role.ASSISTANT:

@@ -8,6 +8,7 @@ a second settlement finds nothing to do.
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from django.utils import timezone
@@ -236,6 +237,12 @@ def lost(lease: Lease, *, end: str, by: str) -> bool:
         if run is None:
             return False
         return _judge(session, run, end=end, by=by)
+
+
+def abandoned(run_id: uuid.UUID, runner_id: str) -> bool:
+    """A runner finds a lease of its own that it does not execute: judge it as crashed."""
+    lease = Lease.objects.filter(run_id=run_id, runner_id=runner_id, released_at=None).first()
+    return lease is not None and lost(lease, end=Lease.End.CRASHED, by=runner_id)
 
 
 def _judge(session: Session, run: Run, *, end: str, by: str) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import DatabaseError, transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Case, PositiveBigIntegerField, Q, Value, When
 from django.utils import timezone
 
@@ -202,16 +202,21 @@ class _Stream:
 
     run: Run
     events: list[AguiEvent] = field(default_factory=list)
+    committed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Writer:
-    """The one writer of a runner: group commit over all its sessions."""
+    """The one writer of a runner: group commit over all its sessions.
+
+    ``on_refused`` is called with a run that may log no more: it was stopped, or is another's.
+    """
 
     def __init__(self, on_refused: Callable[[uuid.UUID], None] = lambda _: None) -> None:
         self._on_refused = on_refused
         self._pending: dict[uuid.UUID, _Stream] = {}
-        self._committing: asyncio.Task[None] | None = None
-        self._fenced: set[tuple[uuid.UUID, int]] = set()
+        self._under_way: dict[uuid.UUID, _Stream] = {}
+        self._refused: set[tuple[uuid.UUID, int]] = set()
+        self._task: asyncio.Task[None] | None = None
 
     def put(self, run: Run, *events: AguiEvent) -> None:
         """Log soon. Never blocks; ``flush`` says when it is in the log."""
@@ -223,78 +228,83 @@ class Writer:
                 stream.events[-1] = {**last, "delta": last["delta"] + event["delta"]}
             else:
                 stream.events.append(event)
-        if self._committing is None or self._committing.done():
-            self._committing = asyncio.ensure_future(self._commit_all())
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._commit_all())
 
     async def flush(self, run: Run) -> None:
         """Wait until everything put for this run is committed. Raises Fenced if it may not be."""
-        while run.pk in self._pending or (self._committing and not self._committing.done()):
-            if self._committing is None or self._committing.done():
-                self._committing = asyncio.ensure_future(self._commit_all())
-            await asyncio.shield(self._committing)
-            if (run.pk, run.epoch) in self._fenced:
-                break
-            if run.pk not in self._pending:
-                break
-        if (run.pk, run.epoch) in self._fenced:
+        while stream := self._pending.get(run.pk) or self._under_way.get(run.pk):
+            await stream.committed.wait()
+        if (run.pk, run.epoch) in self._refused:
             raise Fenced
 
     def forget(self, run: Run) -> None:
         """Drop what is pending for a run that has left this runner."""
-        self._pending.pop(run.pk, None)
-        self._fenced.discard((run.pk, run.epoch))
+        stream = self._pending.pop(run.pk, None)
+        if stream is not None:
+            stream.committed.set()
+        self._refused.discard((run.pk, run.epoch))
 
     async def _commit_all(self) -> None:
         while self._pending:
-            batch, self._pending = self._pending, {}
+            self._under_way, self._pending = self._pending, {}
+            refused = await self._commit(list(self._under_way.values()))
+            self._refused |= {(stream.run.pk, stream.run.epoch) for stream in refused}
+            for stream in self._under_way.values():
+                stream.committed.set()
+            self._under_way = {}
+            for stream in refused:
+                self._on_refused(stream.run.pk)
+
+    async def _commit(self, batch: list[_Stream]) -> list[_Stream]:
+        """Commit for certain; the streams that were refused. An outage is waited out."""
+        while True:
             try:
-                fenced = await db(_commit_streams, list(batch.values()))
-            except DatabaseError:  # it is away: keep what was said, in order, and try again
-                log.warning("event_flush_failed", exc_info=True)
-                for run_id, stream in batch.items():
-                    later = self._pending.get(run_id)
-                    stream.events.extend(later.events if later else [])
-                    self._pending[run_id] = stream
+                return await db(_commit_streams, batch)
+            except (OperationalError, InterfaceError):
+                log.warning("event_flush_waits", exc_info=True)
                 await asyncio.sleep(RETRY_PAUSE)
-                continue
-            self._fenced |= fenced
-            for run_id, _ in fenced:
-                self._on_refused(run_id)
+            except Exception:
+                log.exception("event_flush_failed", extra={"streams": len(batch)})
+                if len(batch) == 1:
+                    return batch
+                each = [await self._commit([stream]) for stream in batch]  # one is bad, not all
+                return [stream for refused in each for stream in refused]
 
 
-def _commit_streams(streams: list[_Stream]) -> set[tuple[uuid.UUID, int]]:
-    """One transaction for all: returns the (run, epoch) pairs that may write no more."""
+def _commit_streams(streams: list[_Stream]) -> list[_Stream]:
+    """One transaction for all; the streams whose runs may write no more."""
     from .transactions import unit_of_work
 
     return unit_of_work(_commit_streams_once)(streams)
 
 
-def _commit_streams_once(streams: list[_Stream]) -> set[tuple[uuid.UUID, int]]:
+def _commit_streams_once(streams: list[_Stream]) -> list[_Stream]:
     with transaction.atomic():
         ids = {stream.run.session_id for stream in streams}
-        sessions = {
-            session.pk: session
-            for session in Session.objects.select_for_update().filter(pk__in=ids).order_by("pk")
-        }
+        locked = Session.objects.select_for_update().filter(pk__in=ids).order_by("pk")
+        sessions = {session.pk: session for session in locked}
         allowed = _touch(streams)
-        rows: list[Event] = []
         by_session: dict[uuid.UUID, list[Event]] = {}
         for stream in streams:
             session = sessions.get(stream.run.session_id)
-            if session is None or stream.run.pk not in allowed:
-                continue
-            numbered = _number(session, ((stream.run.pk, event) for event in stream.events))
-            rows += numbered
-            by_session.setdefault(session.pk, []).extend(numbered)
-        if rows:
-            cases = [When(pk=pk, then=Value(sessions[pk].last_seq)) for pk in by_session]
-            Session.objects.filter(pk__in=by_session).update(
-                last_seq=Case(*cases, output_field=PositiveBigIntegerField())
-            )
-            Event.objects.bulk_create(rows)
-            for session_id, numbered in by_session.items():
-                _wake(session_id, numbered)
-    return {(s.run.pk, s.run.epoch) for s in streams if s.run.pk not in allowed}
+            if session is not None and stream.run.pk in allowed:
+                rows = _number(session, ((stream.run.pk, event) for event in stream.events))
+                by_session.setdefault(session.pk, []).extend(rows)
+        if by_session:
+            _insert(sessions, by_session)
+    return [stream for stream in streams if stream.run.pk not in allowed]
+
+
+def _insert(sessions: dict[uuid.UUID, Session], rows: dict[uuid.UUID, list[Event]]) -> None:
+    """One UPDATE moves all counters, one INSERT writes all rows."""
+    cases = [When(pk=pk, then=Value(sessions[pk].last_seq)) for pk in rows]
+    Session.objects.filter(pk__in=rows).update(
+        last_seq=Case(*cases, output_field=PositiveBigIntegerField())
+    )
+    Event.objects.bulk_create([row for of_session in rows.values() for row in of_session])
+    for session_id, of_session in rows.items():
+        _wake(session_id, of_session)
 
 
 def _touch(streams: list[_Stream]) -> set[uuid.UUID]:

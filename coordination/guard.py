@@ -58,8 +58,11 @@ class LeaseGuard:
         """A guard that was not looking has seen nothing "in a row"."""
         late = self.last_look is not None and now - self.last_look > 3 * conf.guard_interval + 1
         if late:
-            log.warning("guard_late", extra={"seconds": now - (self.last_look or now)})
+            absence = now - (self.last_look or now)
+            log.warning("guard_late", extra={"seconds": absence})
             self.missing_since.clear()
+            if absence > conf.lease_ttl:  # whatever held us may have held every beat, too
+                self.trust_from = now + conf.lease_ttl + conf.lease_grace
         self.last_look = now
 
     def _suspects(self) -> list[Lease]:

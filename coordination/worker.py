@@ -46,6 +46,7 @@ class Runner:
         self._gate.set()
         self._renewed_at = asyncio.get_running_loop().time()
         self._draining = False
+        self._orphans: set[uuid.UUID] = set()
         self._helpers: set[asyncio.Task[Any]] = set()
 
     # -- life ----------------------------------------------------------------------------
@@ -137,8 +138,12 @@ class Runner:
         """A write was refused: because of a stop, or because somebody else owns the run now."""
         run = execution.run
         fresh = await settled(Run.objects.filter(pk=run.pk, epoch=run.epoch).first)
-        stopping = fresh is not None and fresh.status in Run.OWNED and fresh.stop_requested_at
-        await self._leave(execution, Cause.INTERRUPT if stopping else Cause.FENCED)
+        if fresh is None or fresh.status not in Run.OWNED:
+            await self._leave(execution, Cause.FENCED)
+        elif fresh.stop_requested_at:
+            await self._leave(execution, Cause.INTERRUPT)
+        else:
+            await self._settle(execution, endings.failed, "its events could not be logged")
 
     async def _leave(self, execution: Execution, cause: Cause) -> None:
         if cause is Cause.FENCED:
@@ -152,7 +157,7 @@ class Runner:
         await self._settle(execution, end)
 
     async def _settle(self, execution: Execution, end: Callable[..., bool], *args: Any) -> None:
-        """The short last step; should the database be away, the guard settles it later."""
+        """The short last step; should it fail, ``_settle_orphans`` does it later."""
         try:
             await settled(end, execution.run, *args, by=self.runner_id)
         except Exception:
@@ -195,6 +200,7 @@ class Runner:
             return
         self._renewed_at = asyncio.get_running_loop().time()
         self._gate.set()
+        self._background(self._settle_orphans({uuid.UUID(row[0]) for row in order["held"]}))
         held = {uuid.UUID(run_id): (epoch, stop) for run_id, epoch, stop in order["held"]}
         doubtful = [
             execution.run.pk
@@ -202,6 +208,16 @@ class Runner:
             if held.get(execution.run.pk) != (execution.run.epoch, False)
         ]
         self.look_soon(doubtful)
+
+    async def _settle_orphans(self, held: set[uuid.UUID]) -> None:
+        """A lease of ours that nothing here executes, two beats in a row, would live for ever.
+
+        It happens when a settlement failed, as when the database went away in that moment.
+        """
+        orphans = {run_id for run_id in held if run_id not in self.registry}
+        for run_id in orphans & self._orphans:
+            await db(endings.abandoned, run_id, self.runner_id)
+        self._orphans = orphans
 
     async def _watch_lease(self) -> None:
         """No beat for too long: suspend (no new call, no write) rather than die."""
