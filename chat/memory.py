@@ -165,7 +165,8 @@ def take_in(run: Run) -> list[Message]:
             for message in inbox.deliverable(fresh)
             if message.ack()
         ]
-        runs.mark_saved(session, fresh)
+        if taken:
+            runs.mark_saved(session, fresh)
     return taken
 
 
@@ -364,7 +365,8 @@ def collect(run: Run, calls: Sequence[Call]) -> tuple[list[Message], list[Call]]
                 to_make.append(call)
             else:
                 rows.append(_add_result(session, fresh, call, content))
-        runs.mark_saved(session, fresh)
+        if rows:  # taking up a call again is no progress: one that kills its worker is counted
+            runs.mark_saved(session, fresh)
     return rows, to_make
 
 

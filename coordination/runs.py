@@ -166,9 +166,12 @@ def check_owned(run: Run) -> None:
 
 
 def mark_saved(session: Session, run: Run, usage: dict[str, Any] | None = None) -> None:
-    """A step is in memory: what is logged up to here needs no repair. Call it last."""
+    """A step is in memory: what is logged up to here needs no repair. Call it last.
+
+    This claim is the first attempt at whatever comes next.
+    """
     run.saved_seq = session.last_seq + events.pending_count(session)
-    run.attempts = 0
+    run.attempts = 1
     run.last_progress_at = timezone.now()
     if usage is not None:
         run.usage = usage
@@ -189,7 +192,7 @@ def wake_workers() -> None:
 def park(session: Session, run: Run, status: str) -> bool:
     """Owned → waiting on rows: the lease is given back and the slot is free."""
     owner = run.runner_id
-    if not run.move(status, frm=Run.OWNED, runner_id=""):
+    if not run.move(status, frm=Run.OWNED, runner_id="", attempts=0):
         return False
     Lease.close(run.pk, run.epoch, Lease.End.RELEASED, by=owner)
     panel.publish(session)

@@ -78,7 +78,7 @@ class Run(models.Model):
     lane = models.CharField(max_length=128, null=True, unique=True)
     epoch = models.PositiveIntegerField(default=0)
     runner_id = models.CharField(max_length=128, blank=True)
-    attempts = models.PositiveSmallIntegerField(default=0)  # claims since the last saved step
+    attempts = models.PositiveSmallIntegerField(default=0)  # claims for the step to come
     hops = models.PositiveIntegerField(default=0)  # agent-to-agent messages; counted on the root
 
     announced = models.BooleanField(default=False)  # its START stands open in the event log
