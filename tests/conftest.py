@@ -1,7 +1,7 @@
 """What every test may use. Importing this starts nothing."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,3 +37,30 @@ class RedisOnSocket(Redis):
 
     def _argv(self) -> list[str]:
         return [*super()._argv(), "--unixsocket", str(self.socket)]
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short polls, for tests of the core that work rows or a runner in this process."""
+    from coordination.conf import conf
+
+    for name in ("claim_poll", "await_poll", "guard_interval"):
+        monkeypatch.setattr(conf, name, 0.05)
+    monkeypatch.setattr(conf, "model_retry_pause", 0)
+
+
+@pytest.fixture
+def no_hints(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hints are sent to nobody: whatever is heard now is heard by a poll."""
+    from coordination import wakeups
+
+    monkeypatch.setattr(wakeups, "_send", lambda group, message: None)
+
+
+@pytest.fixture
+async def hub(redis_server: Valkey | Redis) -> AsyncIterator[object]:
+    """This loop's hub, closed with the test."""
+    from coordination.wakeups import Hub
+
+    yield Hub.current()
+    await Hub.current().close()
