@@ -129,25 +129,26 @@ class Turn:
             silence_timeout=conf.model_silence,
         )
         self.said = False
+        usage_before = self.run_row.usage
         try:
             async with step:
                 async for event in step:
                     self.said = True
                     stream.write(event)
-        except BaseException:
-            self.run_row.usage = memory.add_usage(self.run_row.usage, step.usage_so_far())
+            assert stream.completed is not None, "the model's stream ended without StepCompleted"
+            stream.end_reasoning()
+            await self.writer.flush(self.run_row)
+            message = await patiently(
+                memory.save_response,
+                self.run_row,
+                message_id,
+                stream.completed.response,
+                stream.completed.usage,
+                text_open=stream.text_open,
+            )
+        except BaseException:  # what was cut off has cost something all the same
+            self.run_row.usage = memory.add_usage(usage_before, step.usage_so_far())
             raise
-        assert stream.completed is not None, "the model's stream ended without StepCompleted"
-        stream.end_reasoning()
-        await self.writer.flush(self.run_row)
-        message = await patiently(
-            memory.save_response,
-            self.run_row,
-            message_id,
-            stream.completed.response,
-            stream.completed.usage,
-            text_open=stream.text_open,
-        )
         self.rows.append(message)
         return message
 

@@ -97,9 +97,10 @@ def _stop_children(session: Session, run: Run) -> None:
 
 def stop_run(session: Session, run: Run, *, by: str, reason: str) -> None:
     """Record the intent; a run that nobody owns ends right here, an owned one logs no more."""
-    run.request_stop(by=by, reason=reason, at=timezone.now())
+    first = run.request_stop(by=by, reason=reason, at=timezone.now())
     if run.status in Run.OWNED:
-        close_open_items(session, run, events.unsaved(run))
+        if first:
+            close_open_items(session, run, events.unsaved(run))
         return
     _settle_stopped(session, run, by=by)
 

@@ -114,6 +114,11 @@ def states(run_ids: list[uuid.UUID]) -> list[StoppedRun]:
     return [StoppedRun(*row) for row in rows.values_list("pk", "agent_id", "status")]
 
 
+def _any_marked(run_ids: list[uuid.UUID]) -> bool:
+    """False where all of them had ended before the stop came."""
+    return Run.objects.filter(pk__in=run_ids, stop_requested_at__isnull=False).exists()
+
+
 async def stop(
     session_id: uuid.UUID,
     *,
@@ -127,16 +132,14 @@ async def stop(
     """
     proof = _Proof(session_id)
     try:
-        before = set()
+        before: set[uuid.UUID] = set()
         if run_id is not None:
             before = {s.run_id for s in await db(states, [run_id]) if s.status in Run.TERMINAL}
         run_ids = await db(request, session_id, by=by, run_id=run_id, agent_id=agent_id)
         if not run_ids:
             return Stopped("no_active_run", [])
-        if before:
-            still = await db(states, run_ids)
-            if all(state.run_id in before for state in still):
-                return Stopped("already_finished", still)
+        if before.issuperset(run_ids) or not await db(_any_marked, run_ids):
+            return Stopped("already_finished", await db(states, run_ids))
         return await proof.wait(run_ids)
     finally:
         proof.close()

@@ -31,14 +31,24 @@ class Execution:
     gate: asyncio.Event  # closed while the lease could not be renewed: no new call, no write
     task: asyncio.Task[None] | None = None
     cause: Cause | None = None
+    begun: bool = False
     draining: bool = False  # at the next saved step, hand over
     claimed_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
+    def begin(self) -> None:
+        """The first line of the run's task; a cancellation that came before is raised here."""
+        self.begun = True
+        if self.cause is not None:
+            raise asyncio.CancelledError
+
     def cancel(self, cause: Cause) -> None:
-        """Cancel once: a second ``cancel()`` would break the settlement of the first."""
+        """Cancel once: a second ``cancel()`` would break the settlement of the first.
+
+        A task cancelled before its first line would never run it, nor any ``finally`` of it.
+        """
         if self.cause is None:
             self.cause = cause
-            if self.task is not None:
+            if self.begun and self.task is not None:
                 self.task.cancel()
 
 

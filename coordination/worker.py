@@ -120,6 +120,7 @@ class Runner:
     async def _carry_out(self, execution: Execution) -> None:
         run = execution.run
         try:
+            execution.begin()
             await self.execute(execution, self.writer)
         except Fenced:
             await self._leave_as_the_row_says(execution)
