@@ -3,9 +3,13 @@
     def test_something(cluster):             # two web nodes, two worker nodes, fresh rows
     def test_something_else(start_cluster):  # any other shape
         cluster = start_cluster(workers=3, env={"AGENT_LEASE_TTL": "2"})
+    def test_a_conversation(site):           # a whole site, its agents scripted; shared by all
 
-A cluster takes about three seconds to start. Every test here carries the mark ``cluster``: they run
-one after the other, because they measure times.
+A cluster takes seconds to start, so there is one ``site`` for the whole run: each test uses
+sessions of its own, and may kill whatever it likes, for the next one finds everything healed.
+
+Every test here carries the mark ``cluster``: they run one after the other, because they measure
+times. They hold what was promised; ``benchmarks/spine.py`` says how far below that it is.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,14 +20,17 @@ from typing import Any
 import pytest
 
 from agentsite.cluster import Cluster
+from tests.cluster.site import Site
 
 HERE = Path(__file__).parent
+TIMEOUT = 300  # seconds: a hang, not a busy machine. The first test starts the site
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
 
 
 @pytest.fixture
@@ -49,6 +56,30 @@ def start_cluster(
 @pytest.fixture
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster()
+
+
+SHORT_TIMES = {
+    "AGENT_LEASE_TTL": "4",
+    "AGENT_HEARTBEAT_INTERVAL": "1",
+    "AGENT_LEASE_GRACE": "1",
+    "AGENT_GUARD_INTERVAL": "0.5",
+    "AGENT_DRAIN": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with Site(tmp_path_factory.mktemp("site"), env=SHORT_TIMES) as site:
+        yield site
+
+
+@pytest.fixture
+def site(shared_site: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Two web nodes, two worker nodes, a scripted provider; whole, whatever was broken before."""
+    shared_site.heal()
+    yield shared_site
+    if getattr(request.node, "failed", True):
+        print(shared_site.cluster.last_words())
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,8 +37,9 @@ the steps of ``researcher`` if it has none of its own. The step is counted by th
 since that user message: no memory here, so a step that is asked again is answered again. Past the
 end of the program, and without any, the answer is ``done``.
 
-As a process: ``python -m tests.fakes.openai_server --port 0`` prints its base URL. ``GET /_log``,
-``POST /_script {"name", "agents"}``, ``POST /_release {"gate"}``, ``POST /_reset``.
+As a process: ``python -m tests.fakes.openai_server --port 0`` prints its base URL.
+``GET /_log?agent=&containing=``, ``POST /_script {"name", "agents"}``,
+``POST /_release {"gate"}``, ``POST /_reset``.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -376,9 +378,11 @@ class FakeOpenAI:
             writer.close()
 
     def answer_admin(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        match method, path.partition("?")[0]:
+        path, _, query = path.partition("?")
+        match method, path:
             case "GET", "/_log":
-                return {"exchanges": [asdict(e) for e in self.exchanges], "now": time.time()}
+                wanted = dict(urllib.parse.parse_qsl(query))
+                return {"exchanges": self._entries(**wanted), "now": time.time()}
             case "POST", "/_script":
                 self.define(body["name"], body["agents"])
             case "POST", "/_release":
@@ -390,6 +394,14 @@ class FakeOpenAI:
             case _:
                 raise Refused(404, f"no {method} {path} here")
         return {"ok": True}
+
+    def _entries(self, agent: str = "", containing: str = "") -> list[dict[str, Any]]:
+        return [
+            asdict(exchange)
+            for exchange in self.exchanges
+            if (not agent or exchange.agent == agent)
+            and (not containing or containing in json.dumps(exchange.request, ensure_ascii=False))
+        ]
 
     def begin(self, request: dict[str, Any]) -> tuple[Exchange, Program]:
         messages = request.get("messages") or []
@@ -766,13 +778,8 @@ class FakeOpenAIProcess:
 
     def log(self, agent: str | None = None, containing: str = "") -> list[Exchange]:
         """What was asked, oldest first; ``containing`` picks one conversation."""
-        exchanges = [Exchange(**entry) for entry in self._send("/_log")["exchanges"]]
-        return [
-            exchange
-            for exchange in exchanges
-            if (agent is None or exchange.agent == agent)
-            and (not containing or containing in json.dumps(exchange.request, ensure_ascii=False))
-        ]
+        query = urllib.parse.urlencode({"agent": agent or "", "containing": containing})
+        return [Exchange(**entry) for entry in self._send(f"/_log?{query}")["exchanges"]]
 
     def wait_for(
         self, condition: Callable[[list[Exchange]], object], timeout: float = 10, **which: Any

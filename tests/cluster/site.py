@@ -1,0 +1,151 @@
+"""Two web nodes, two worker nodes, MariaDB, Redis and a scripted provider, to use and to break.
+
+with Site(folder) as site:
+    chat = site.session("alice")            # through web node 1
+    chat.at(site.web(2)).post(site.play(assistant=[[{"text": "hi"}]]))
+    site.owner(chat, "assistant").kill()    # the worker node that executes it
+    site.heal()                             # all nodes run again
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agentsite.cluster import Cluster
+from agentsite.nodes import WebNode, WorkerNode
+from agentsite.processes import free_port
+from tests.cluster.client import PATIENCE, Api, Chat, eventually
+from tests.fakes.openai_server import FakeOpenAIProcess, Step
+
+
+class Site:
+    """A cluster in which every agent is played by the provider's script."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+        self.provider = FakeOpenAIProcess()
+        self._folder = folder
+        self._env = dict(env or {})
+        self._open = ExitStack()
+        self.token = cache(self._token)
+        self._whole: list[int] = []
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.enter_context(self.provider)
+            env = {**self.provider.env, **self._env}
+            self.cluster = undo.enter_context(Cluster(self._folder, web=2, workers=2, env=env))
+            self.heal()
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    # -- people -----------------------------------------------------------------------------------
+
+    def _token(self, user: str) -> str:
+        return self.cluster.manage("api_token", user, "--create").strip()
+
+    def web(self, number: int) -> str:
+        """The address of web node 1 or 2."""
+        return self.cluster.web[number - 1].url
+
+    def api(self, user: str = "alice", *, web: int = 1) -> Api:
+        return Api(self.web(web), self.token(user))
+
+    def session(self, user: str = "alice", *, web: int = 1, **body: Any) -> Chat:
+        return self.api(user, web=web).new_session(**body)
+
+    def play(self, **agents: list[Step]) -> str:
+        """Give the provider a program; the message that runs it (see the provider's docstring).
+
+        ``$SCRIPT`` in it stands for that message, so that a master can hand it to its sub-agents.
+        """
+        name = uuid.uuid4().hex
+        script = json.loads(json.dumps(agents).replace("$SCRIPT", f"script:{name}"))
+        return self.provider.define(name, script)
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def owner(self, chat: Chat, agent_id: str) -> WorkerNode:
+        """The worker node whose runner holds the agent's lease."""
+
+        def runner_id() -> str | None:
+            agent = chat.agent(agent_id)
+            return agent["lease"]["runner_id"] if agent and agent["lease"] else None
+
+        runner = eventually(runner_id, f"a lease of {agent_id}")
+        assert runner
+        return next(n for n in self.cluster.workers if f"-{n.pid}-" in runner)
+
+    def others(self, worker: WorkerNode) -> list[WorkerNode]:
+        return [node for node in self.cluster.workers if node is not worker]
+
+    def add_web(self, server: Any) -> WebNode:
+        """One more web node; the caller ends it."""
+        node = WebNode(
+            f"web-{server}",
+            self.cluster.env,
+            self.cluster.logs,
+            port=free_port(),
+            server=server,
+            on_parent_death=signal.SIGKILL,
+        )
+        return node.start()
+
+    def heal(self) -> None:
+        """Start whatever was ended, and wait until every node is useful."""
+        self.cluster.mariadb.start()
+        self.cluster.redis.start()
+        for node in self.cluster.nodes:
+            node.launch()
+        for node in self.cluster.nodes:
+            node.wait_ready()
+        if self._whole == self._pids():
+            return
+        for number, node in enumerate(self.cluster.web, 1):
+            eventually(partial(_is_useful, Api(self.web(number), None)), node.name)
+        self._until_all_work()
+        self._whole = self._pids()
+
+    def _pids(self) -> list[int]:
+        """Who runs now: as long as it is the same, nobody has just been started."""
+        redis = self.cluster.redis.child
+        runners = [pid for node in self.cluster.workers for pid in node.runners()]
+        return [*(node.pid for node in self.cluster.nodes), *runners, redis.pid if redis else 0]
+
+    def _until_all_work(self) -> None:
+        """A runner that was just started imports for a while before it claims anything."""
+        idle = list(self.cluster.workers)
+        chats: list[Chat] = []
+        gate = uuid.uuid4().hex
+        script = self.play(assistant=[[{"hang": gate}]])
+        deadline = time.monotonic() + 2 * PATIENCE
+        while idle:
+            assert time.monotonic() < deadline, f"{idle[0].name} claims nothing"
+            chats.append(self.session("warm-up"))
+            chats[-1].post(script)
+            owner = self.owner(chats[-1], "assistant")
+            if owner in idle:
+                idle.remove(owner)
+        self.provider.release(gate)
+        for chat in chats:
+            chat.until_idle()
+
+
+def _is_useful(node: Api) -> bool:
+    return node.http.get("/readyz").status_code == 200

@@ -1,0 +1,89 @@
+"""Stop, pressed at another node than the one that is at work (trials 1 and 2)."""
+
+import time
+
+import pytest
+
+from tests.cluster.client import custom, finished, first, texts
+
+ENDLESS = [{"tokens": 100_000, "rate": 50}]
+STOPS = 6
+TOLD_LATE = 0.1  # seconds that the provider may take to read what was sent before the stop
+
+
+def test_fifty_stops_through_the_other_node(site):
+    """Each is answered with what is true, and the provider's stream is closed at once."""
+    took = []
+    for number in range(STOPS):
+        script = site.play(assistant=[ENDLESS])
+        chat = site.session(web=1 + number % 2)
+        other = chat.at(site.web(2 - number % 2))
+        with chat.events() as reader:
+            run_id = chat.post(script)["run_id"]
+            reader.until(first("TEXT_MESSAGE_CONTENT"))
+            pressed = time.time()
+            answer = other.interrupt()
+            assert answer["status"] == "stopped"
+            assert [run["status"] for run in answer["runs"]] == ["interrupted"]
+            snapshot = chat.snapshot()
+            end = reader.until(finished(run_id))
+        assert snapshot["status"] == "idle"
+        assert end.event["outcome"] == {"type": "cancelled"}
+        partial = next(m for m in snapshot["messages"] if m["status"] == "interrupted")
+        assert texts(reader.events) == {partial["id"]: partial["content"]}
+        (exchange,) = site.provider.wait_for(lambda log: log and log[-1].ended, containing=script)
+        assert exchange.outcome == "closed"
+        took.append(exchange.ended - pressed)
+    assert max(took) < 1, sorted(took)
+
+
+@pytest.mark.parametrize("through", ["http", "websocket"])
+def test_no_model_call_begins_after_stopped(site, through):
+    """Stop 0 to 200 ms after the message: while it is queued, claimed, or just before the call."""
+    stopped = {}
+    for delay in range(0, 201, 10):
+        script = site.play(assistant=[ENDLESS])
+        chat = site.session()
+        if through == "http":
+            chat.post(script)
+            time.sleep(delay / 1000)
+            answer = chat.at(site.web(2)).interrupt()
+        else:
+            with chat.socket() as socket:
+                socket.send("message", content=script)
+                time.sleep(delay / 1000)
+                answer = socket.answer(socket.send("interrupt"))
+        assert answer["status"] == "stopped", delay
+        stopped[script] = time.time()
+        assert chat.snapshot()["status"] == "idle"
+        assert chat.messages()[0]["content"] == script  # the user's words are kept
+    site.provider.wait_for(lambda log: all(exchange.ended for exchange in log))
+    for script, at in stopped.items():
+        for exchange in site.provider.log(containing=script):
+            assert exchange.started < at + TOLD_LATE
+            assert exchange.outcome == "closed"
+
+
+def test_a_stop_ends_the_whole_tree(site):
+    """The sub-agents too, wherever they run; each exit is told once."""
+    task = {"to": "researcher", "content": "$SCRIPT go", "await_result": True}
+    script = site.play(
+        assistant=[
+            [
+                {"call": "send_message", "args": task},
+                {"call": "send_message", "args": {**task, "to": "reviewer"}},
+            ]
+        ],
+        **{"*": [[{"text": "a"}, {"hang": ""}]]},
+    )
+    chat = site.session()
+    with chat.events() as reader:
+        run_id = chat.post(script)["run_id"]
+        site.provider.wait_for(lambda log: len(log) == 3 and log[-1].chunks, containing=script)
+        assert chat.at(site.web(2)).interrupt()["status"] == "stopped"
+        reader.until(finished(run_id))
+        for agent in ("assistant", "researcher", "reviewer"):
+            reader.until(custom("ax", agentId=agent, status="interrupted", reason="interrupted"))
+    assert {agent["status"] for agent in chat.snapshot()["agents"]} == {"interrupted"}
+    log = site.provider.wait_for(lambda log: all(e.ended for e in log), containing=script)
+    assert [exchange.outcome for exchange in log] == ["completed", "closed", "closed"]
