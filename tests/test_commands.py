@@ -151,7 +151,7 @@ async def test_any_unique_start_of_an_id_will_do(chat, length):
 async def test_a_start_that_fits_several_names_them(alice):
     for digit in "12":
         await actions.create_session(alice, session_id=uuid.UUID(f"abc{digit}{'0' * 28}"))
-    with pytest.raises(CommandError, match="abc fits several: abc[12]0000-.*, abc[12]0000-"):
+    with pytest.raises(CommandError, match=r"abc fits several: abc[12]0000-.*, abc[12]0000-"):
         await command("agents", "abc")
 
 
@@ -399,17 +399,20 @@ class Talk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
+        assert self.process.stdin
+        assert self.process.stdout
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self.said = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self):
-        while chunk := self.process.stdout.read1():
+        while chunk := os.read(self._stdout.fileno(), 65536):
             self.said += chunk.decode()
 
     def type(self, text):
-        self.process.stdin.write(text.encode())
-        self.process.stdin.flush()
+        self._stdin.write(text.encode())
+        self._stdin.flush()
 
     def wait_for(self, text, count=1, timeout=30):
         deadline = time.monotonic() + timeout
@@ -422,7 +425,7 @@ class Talk:
         self.process.send_signal(signal.SIGINT)
 
     def end(self):
-        self.process.stdin.close()
+        self._stdin.close()
         return self.code()
 
     def code(self):
@@ -542,6 +545,23 @@ def test_what_another_window_does_is_seen(quick):
     assert with_window.end() == 0, with_window.said
 
 
+def test_a_new_conversation_has_the_systems_language(quick):
+    quick.env["LANG"] = "zh_CN.UTF-8"
+    try:
+        done = quick.manage("chat", text="问我 确认\n是\n")
+    finally:
+        quick.env["LANG"] = "C.UTF-8"
+    assert "您的回答是：yes。" in done.stdout
+    assert done.returncode == 0
+    assert (
+        quick.python(
+            "from coordination.models import Session; "
+            "print(Session.objects.order_by('created_at').last().language)"
+        )
+        == "zh-hans"
+    )
+
+
 def test_only_the_persons_own_sessions_open(quick):
     session = quick.manage("chat", text="").stdout.split()[1].rstrip(",")
     refused = quick.manage("chat", session, "--user", "bob")
@@ -553,7 +573,7 @@ def test_only_the_persons_own_sessions_open(quick):
 def test_without_a_user_it_says_how_to_get_one():
     with pytest.raises(CommandError, match="There is no active user 'nobody'"):
         call_command("chat", "--user", "nobody")
-    with pytest.raises(CommandError, match="--user, or make one with `manage.py createsuperuser`"):
+    with pytest.raises(CommandError, match=r"--user, or make one with `manage.py createsuperuser`"):
         call_command("chat")
 
 

@@ -19,6 +19,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from chat import actions, terminal
+from chat.llm import is_demo
 from chat.management.dialogue import Dialogue
 from chat.management.keyboard import Keyboard
 from chat.management.screen import Screen
@@ -65,7 +66,7 @@ class Command(terminal.TerminalCommand):
         )
         if interactive:
             screen.say(_("Ctrl-C stops the turn, twice leaves; Ctrl-D leaves."))
-        if settings.AGENT_MODEL.startswith("demo"):
+        if is_demo(settings.AGENT_MODEL):
             screen.say(_("The model is an offline demo; AGENT_MODEL names a real one."))
         code = await Dialogue(chat, person, screen, Keyboard(interactive=interactive)).run()
         if interactive:
