@@ -128,6 +128,7 @@ class Runner:
             await self._leave(execution, execution.cause or Cause.HANDOVER)
         except Exception as error:
             log.exception("run_failed", extra=_names(run))
+            await self._keep_words(run)
             await self._settle(execution, endings.failed, f"{type(error).__name__}: {error}")
         finally:
             self.writer.forget(run)
@@ -150,12 +151,16 @@ class Runner:
         if cause is Cause.FENCED:
             log.warning("run_left_fenced", extra=_names(execution.run))
             return
-        try:
-            await self.writer.flush(execution.run)  # what was said is kept
-        except Fenced:  # the stop has closed the log already: what is in it is what was said
-            log.debug("flush_refused", extra=_names(execution.run))
+        await self._keep_words(execution.run)
         end = endings.stopped if cause is Cause.INTERRUPT else endings.handed_over
         await self._settle(execution, end)
+
+    async def _keep_words(self, run: Run) -> None:
+        """Log what was said and is not in the log yet; a settlement keeps what is."""
+        try:
+            await self.writer.flush(run)
+        except Fenced:  # the stop has closed the log already: what is in it is what was said
+            log.debug("flush_refused", extra=_names(run))
 
     async def _settle(self, execution: Execution, end: Callable[..., bool], *args: Any) -> None:
         """The short last step; should it fail, ``_settle_orphans`` does it later."""
