@@ -55,7 +55,8 @@ def _end(session: Session, run: Run, items: events.OpenItems, **_: Any) -> None:
         _enter_conversation(session, run)  # stopped while it was queued: its words are kept
         publish_queue(session)
     memory.keep_partial(session, run, items)
-    memory.interrupted_calls(session, run)
+    if run.status != Run.Status.COMPLETED:  # a completed one has ended with words, not calls
+        memory.interrupted_calls(session, run)
     if not run.is_root:
         return
     if run.status == Run.Status.INTERRUPTED and run.reason != Run.Reason.SUPERSEDED:

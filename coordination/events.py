@@ -142,10 +142,23 @@ def unsaved(run: Run) -> OpenItems:
 # -- writing inside a transition -------------------------------------------------------------
 
 
+Late = Callable[[], AguiEvent]  # an event that is built just before the commit
+Pending = tuple[uuid.UUID | None, AguiEvent | Late]
+
+
 def append(session: Session, run: Run | None, *events: AguiEvent) -> None:
     """Log events with the transition that holds ``session``; written when it commits."""
-    pending: list[tuple[uuid.UUID | None, AguiEvent]] = session.__dict__.setdefault("_pending", [])
+    pending: list[Pending] = session.__dict__.setdefault("_pending", [])
     pending.extend((run.pk if run else None, event) for event in events)
+
+
+def append_once(session: Session, name: str, event: Late) -> None:
+    """Log one event of that name with this transition, as its end leaves things."""
+    names: set[str] = session.__dict__.setdefault("_pending_once", set())
+    if name not in names:
+        names.add(name)
+        pending: list[Pending] = session.__dict__.setdefault("_pending", [])
+        pending.append((None, event))
 
 
 def pending_count(session: Session) -> int:
@@ -156,6 +169,7 @@ def pending_count(session: Session) -> int:
 def write_pending(session: Session) -> None:
     """Number and insert what was appended. ``transactions.locked`` calls it before the commit."""
     pending = session.__dict__.pop("_pending", [])
+    session.__dict__.pop("_pending_once", None)
     if not pending:
         return
     rows = _number(session, pending)
@@ -164,9 +178,10 @@ def write_pending(session: Session) -> None:
     _wake(session.pk, rows)
 
 
-def _number(session: Session, events: Iterable[tuple[uuid.UUID | None, AguiEvent]]) -> list[Event]:
+def _number(session: Session, events: Iterable[Pending]) -> list[Event]:
     rows = []
-    for run_id, event in events:
+    for run_id, told in events:
+        event = told() if callable(told) else told
         session.last_seq += 1
         rows.append(
             Event(

@@ -35,9 +35,7 @@ def _newest_runs(session_id: uuid.UUID) -> QuerySet[Run]:
         .annotate(newest=Max("position"))
         .values("newest")
     )
-    return of_session.filter(position__in=[p["newest"] for p in positions]).order_by(
-        "depth", "agent_id"
-    )
+    return of_session.filter(position__in=positions).order_by("depth", "agent_id")
 
 
 def _agent(run: Run, lease: Lease | None) -> dict[str, Any]:
@@ -75,5 +73,5 @@ def session_status(session_id: uuid.UUID) -> tuple[str, uuid.UUID | None]:
 
 
 def publish(session: Session) -> None:
-    """Log the panel as it now is; call it with the session locked, after what changed."""
-    events.append(session, None, vocabulary.custom("agents", agents(session.pk)))
+    """Log the panel as this transaction leaves it, once; call it with the session locked."""
+    events.append_once(session, "agents", lambda: vocabulary.custom("agents", agents(session.pk)))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F
+from django.db.models import Count, F
 from django.utils import timezone
 
 from . import runs
@@ -108,11 +108,9 @@ def _results_of(wait: Wait) -> dict[uuid.UUID, InboxMessage]:
 
 
 def _satisfied(wait: Wait) -> bool:
-    tasks = wait.items.count()
-    if tasks == 0:
-        return True
-    answered = len(_results_of(wait))
-    return answered == tasks or (wait.mode == Wait.Mode.ANY and answered > 0)
+    counted = wait.items.aggregate(tasks=Count("pk"), answered=Count("task__accepted_result"))
+    tasks, answered = counted["tasks"], counted["answered"]
+    return bool(answered == tasks or (wait.mode == Wait.Mode.ANY and answered > 0))
 
 
 def _close(wait: Wait, *, timed_out: bool) -> bool:

@@ -205,6 +205,8 @@ def announce_suspension(session: Session, run: Run) -> None:
 
     AG-UI calls this a run finished with outcome ``interrupt``; an answer starts it again.
     """
+    if not Question.objects.filter(session=session, state=Question.State.OPEN).exists():
+        return
     members = runs.tree(Run.objects.get(pk=run.root_id))
     root = members[-1]
     moving = [m for m in members if m.status in Run.OWNED or (m.status == "queued" and m.lane)]
