@@ -20,6 +20,7 @@ from agentsite.processes import Child, ProcessFault, descendants, spawn, until
 Server = Literal["daphne", "uvicorn"]
 
 MANAGE = BASE_DIR / "manage.py"
+STARTING = 120  # seconds: a hang, not a busy machine
 
 
 class Node(ABC):
@@ -65,7 +66,7 @@ class Node(ABC):
             )
         return self
 
-    def wait_ready(self, timeout: float = 60) -> Self:
+    def wait_ready(self, timeout: float = STARTING) -> Self:
         until(self.ready, child=self._child(), what=self.name, timeout=timeout)
         return self
 

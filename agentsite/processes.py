@@ -148,12 +148,25 @@ def descendants(pid: int) -> list[int]:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
+    """Each process that is not dead yet, with its parent."""
+    if not Path("/proc/self/stat").exists():
+        yield from _parents_by_ps()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended while we looked
             # The second field is the program's name in brackets, and may hold anything.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
             if fields[0] != "Z":
                 yield int(stat.parent.name), int(fields[1])
+
+
+def _parents_by_ps() -> Iterator[tuple[int, int]]:
+    """For systems without /proc."""
+    argv = ["/bin/ps", "-axo", "pid=,ppid=,state="]
+    listing = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    for line in listing.splitlines():
+        pid, parent, state = line.split()[:3]
+        if not state.startswith("Z"):
+            yield int(pid), int(parent)
 
 
 def last_lines(file: Path, lines: int) -> str:
@@ -163,7 +176,7 @@ def last_lines(file: Path, lines: int) -> str:
 
 
 def until(
-    ready: Callable[[], bool], *, child: Child | None = None, what: str, timeout: float = 30
+    ready: Callable[[], bool], *, child: Child | None = None, what: str, timeout: float = 60
 ) -> None:
     """Ask again and again, and stop asking when the one who should answer has died."""
     deadline = time.monotonic() + timeout
@@ -183,7 +196,7 @@ def free_port() -> int:
     connections: there one could be taken while the node that owns it is being restarted.
     """
     for _ in range(200):
-        port = random.randrange(20000, 30000)  # noqa: S311
+        port = random.randrange(20000, 30000)
         if port_is_free(port):
             return port
     raise ProcessFault("no free port between 20000 and 30000 on 127.0.0.1")

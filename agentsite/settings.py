@@ -24,7 +24,9 @@ VAR_DIR = env.agentsite_var
 AGENT_MODEL = env.agent_model
 
 INSTALLED_APPS = [
-    "daphne",  # first: it replaces runserver
+    # First, as it replaces runserver. A worker serves nothing, and its runners start the sooner
+    # without Twisted.
+    *(["daphne"] if env.agentsite_role == "web" else []),
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",

@@ -51,6 +51,7 @@ async def execute(execution: Execution, writer: Writer) -> None:
     try:
         await Turn(execution, writer, get_model(settings.AGENT_MODEL)).run()
     except ModelError as error:
+        await writer.flush(execution.run)  # what was said is kept
         await patiently(
             endings.failed, execution.run, f"{error.code}: {error.detail}", by=execution.runner_id
         )
@@ -76,16 +77,16 @@ class Turn:
         self.rows = await patiently(
             memory.conversation, self.run_row.session_id, self.run_row.agent_id
         )
-        if await self._go_on_with(memory.open_calls(self.rows)):
+        if await self._go_on_with(memory.open_calls(self.rows)) or await self._was_answered():
             return
-        for _ in range(conf.max_steps):
+        while self._steps_made() < conf.max_steps:
             await self._before_step()
             message = await self._model_step()
             calls = memory.open_calls([message])
             if calls:
                 if await self._tool_step(calls):
                     return
-            elif await patiently(finish, self.run_row, message.content, self.execution.runner_id):
+            elif await self._finish(message):
                 return
         await patiently(
             endings.failed,
@@ -94,6 +95,20 @@ class Turn:
             reason=Run.Reason.BUDGET,
             by=self.execution.runner_id,
         )
+
+    def _steps_made(self) -> int:
+        """Model calls of this run, here and wherever it was executed before."""
+        return sum(row.run_id == self.run_row.pk and bool(row.model_json) for row in self.rows)
+
+    async def _was_answered(self) -> bool:
+        """Where the last thing said is this run's answer, only the end of the run is missing."""
+        last = self.rows[-1] if self.rows else None
+        if last is None or last.run_id != self.run_row.pk or not last.model_json:
+            return False
+        return not memory.open_calls([last]) and await self._finish(last)
+
+    async def _finish(self, message: Message) -> bool:
+        return await patiently(finish, self.run_row, message.content, self.execution.runner_id)
 
     async def _before_step(self) -> None:
         """Between two steps nothing is under way: the place to leave, and to take in messages."""

@@ -93,7 +93,8 @@ def _response(row: Message) -> ModelResponse | None:
     if row.model_json:
         message = ModelMessagesTypeAdapter.validate_json(row.model_json)[0]
         assert isinstance(message, ModelResponse)
-        return message
+        # One that said nothing and called nothing would be refused by a strict provider.
+        return message if text_of(message) or message.tool_calls else None
     return ModelResponse(parts=[TextPart(content=row.content)]) if row.content else None
 
 

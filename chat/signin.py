@@ -10,7 +10,8 @@ from __future__ import annotations
 import datetime as dt
 import secrets
 
-from django.contrib.auth import get_user_model, login
+from django.contrib.auth import login
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -22,7 +23,7 @@ from django.views.decorators.http import require_GET
 from .models import SignInLink, digest
 
 LINK_LIFE = dt.timedelta(hours=1)
-"""Long enough to read the README first; short enough that a line in an old terminal opens nothing."""
+"""Long enough to read the README first; short enough that an old terminal opens nothing."""
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
@@ -30,10 +31,9 @@ BACKEND = "django.contrib.auth.backends.ModelBackend"
 @transaction.atomic
 def one_time_link(username: str = "admin") -> str:
     """The path of a new link for this user, who is made a superuser if there is none yet."""
-    users = get_user_model()
-    user = users._default_manager.filter(username=username).first()
+    user = User.objects.filter(username=username).first()
     if user is None:
-        user = users._default_manager.create_superuser(username, password=None)
+        user = User.objects.create_superuser(username)  # without a password: it cannot be guessed
     token = secrets.token_urlsafe(32)
     expires_at = timezone.now() + LINK_LIFE
     SignInLink.objects.create(user=user, digest=digest(token), expires_at=expires_at)

@@ -174,5 +174,6 @@ class _Proof:
             pause = RECHECK[min(looks, len(RECHECK) - 1)]
             looks += 1
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._event.wait(), min(pause, left))
+                async with asyncio.timeout(min(pause, left)):
+                    await self._event.wait()
             self._event.clear()

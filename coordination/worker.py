@@ -88,8 +88,9 @@ class Runner:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _sleep_until_change(self, longest: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._work.wait(), longest)
+        with suppress(TimeoutError):  # not wait_for: Python 3.11's may swallow a cancellation
+            async with asyncio.timeout(longest):
+                await self._work.wait()
         self._work.clear()
 
     # -- claiming ------------------------------------------------------------------------

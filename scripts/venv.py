@@ -25,7 +25,7 @@ def main(folder: str, requirements: str) -> None:
             sys.exit(
                 "Python's venv module does not work here; on Debian: apt-get install python3-venv"
             )
-    print(f"installing {requirements}", flush=True)
+    print(f"installing {requirements} (a minute or two, once)", flush=True)
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     sys.exit(subprocess.run([*pip, "-r", requirements], check=False).returncode)
 

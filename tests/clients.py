@@ -1,7 +1,9 @@
 """People and programs that use the site in the tests of its transports."""
 
+import asyncio
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from ag_ui.core import Event
 from django.contrib.auth import get_user_model
@@ -36,8 +38,9 @@ class Caller:
     async def call(self, method, path, body=None, **headers):
         """A request to the API with this caller's token."""
         arguments = {}
-        if body is not None:
-            data = body if isinstance(body, (str, bytes)) else json.dumps(body)
+        if method != "get":
+            data = b"" if body is None else body
+            data = data if isinstance(data, (str, bytes)) else json.dumps(data)
             arguments = {"data": data, "content_type": "application/json"}
         call = getattr(self.client, method)
         headers = {"Authorization": f"Bearer {self.token}", **headers}
@@ -49,11 +52,10 @@ class Caller:
         return response.json()["id"]
 
 
-async def frames(response, count=None):
+async def frames(response):
     """The events of an SSE response, each valid AG-UI; comments and ``retry`` are left out."""
-    found = []
     text = ""
-    async for chunk in response:
+    async for chunk in response.streaming_content:
         text += chunk.decode()
         *whole, text = text.split("\n\n")
         for block in whole:
@@ -63,10 +65,31 @@ async def frames(response, count=None):
             event = json.loads(fields["data"])
             EVENT.validate_python(event)
             assert fields["event"] == event["type"]
-            found.append((int(fields["id"]), event))
-            if len(found) == count:
-                return found
-    return found
+            yield int(fields["id"]), event
+
+
+async def take(found, count):
+    """The next ``count`` of them; all, if the stream ends before."""
+    taken: list[tuple[int, dict[str, Any]]] = []
+    async with asyncio.timeout(20):
+        while len(taken) < count and (item := await anext(found, None)) is not None:
+            taken.append(item)
+    return taken
+
+
+async def take_until(found, kind):
+    """All up to the first of this type."""
+    taken = await take(found, 1)
+    while taken[-1][1]["type"] != kind:
+        taken += await take(found, 1)
+    return taken
+
+
+async def eventually(condition):
+    """Wait until it is true; a loaded machine may take its time."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def claim(run_id):

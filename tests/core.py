@@ -25,6 +25,7 @@ from django.db.models import F
 from django.utils import timezone
 from pydantic import TypeAdapter
 
+import chat.llm.provider  # noqa: F401: as a worker does, before a loop has to wait for it
 from chat import actions, memory
 from chat.executor import execute
 from chat.llm import Usage

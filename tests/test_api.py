@@ -100,14 +100,11 @@ async def test_a_body_is_not_needed_where_it_says_nothing(alice, sid):
 async def test_pages_of_sessions_hold_each_once_newest_first(alice, monkeypatch):
     monkeypatch.setattr("chat.transports.api.PAGE", 2)
     made = [await alice.new_session(title=str(number)) for number in range(5)]
-    seen, after, pages = [], "", 0
-    while after is not None:
-        page = (await alice.call("get", f"/chat?after={after}" if after else "/chat")).json()
-        seen += [row["id"] for row in page["items"]]
-        after = page["next"]
-        pages += 1
-    assert seen == made[::-1]
-    assert pages == 3
+    pages = [(await alice.call("get", "/chat")).json()]
+    while pages[-1]["next"] is not None:
+        pages.append((await alice.call("get", f"/chat?after={pages[-1]['next']}")).json())
+    assert [row["id"] for page in pages for row in page["items"]] == made[::-1]
+    assert len(pages) == 3
 
 
 @pytest.mark.parametrize(
@@ -184,24 +181,25 @@ async def test_what_there_is_to_read_is_read_in_pages(alice, sid):
     entries = (await alice.call("get", f"/chat/{sid}/worklog")).json()["items"]
     assert entries
     assert set(entries[0]) == {"at", "level", "kind", "agent_id", "run_id", "text"}
-    await refused(alice.call("get", f"/chat/{sid}/inbox/{uuid.uuid4()}/chain"), 404, "not_found")
+    await refused(alice.call("get", f"/chat/{sid}/inbox/{SOME_ID}/chain"), 404, "not_found")
 
 
 # -- who asks -------------------------------------------------------------------------------------
 
+SOME_ID = "0e5a6c1e-6a0e-4c0e-9f0a-5f2f4a1a7b10"
 VERBS = [
     ("get", "/chat/{sid}", None),
     ("patch", "/chat/{sid}", {"title": "mine now"}),
     ("delete", "/chat/{sid}", None),
     ("post", "/chat/{sid}/messages", {"content": "hello"}),
     ("post", "/chat/{sid}/interrupt", {}),
-    ("post", "/chat/{sid}/respond", {"question_id": str(uuid.uuid4())}),
+    ("post", "/chat/{sid}/respond", {"question_id": SOME_ID}),
     ("get", "/chat/{sid}/events", None),
     ("get", "/chat/{sid}/events?cursor=0", None),
     ("get", "/chat/{sid}/events?cursor=999999", None),
     ("get", "/chat/{sid}/messages", None),
     ("get", "/chat/{sid}/inbox", None),
-    ("get", f"/chat/{{sid}}/inbox/{uuid.uuid4()}/chain", None),
+    ("get", f"/chat/{{sid}}/inbox/{SOME_ID}/chain", None),
     ("get", "/chat/{sid}/worklog", None),
 ]
 
@@ -256,12 +254,14 @@ async def test_a_cookie_needs_the_csrf_token_where_something_changes(alice, sid)
     browser = AsyncClient(enforce_csrf_checks=True)
     await browser.aforce_login(alice.user)
     assert (await browser.get(f"/api/chat/{sid}")).status_code == 200
-    body = {"data": json.dumps({"content": "hi"}), "content_type": "application/json"}
-    path = f"/api/chat/{sid}/messages"
-    await refused(browser.post(path, **body), 403, "forbidden")
+
+    def post(**headers):
+        path, body = f"/api/chat/{sid}/messages", json.dumps({"content": "hi"})
+        return browser.post(path, body, content_type="application/json", headers=headers)
+
+    await refused(post(), 403, "forbidden")
     browser.cookies["csrftoken"] = "a" * 32
-    accepted = await browser.post(path, headers={"X-CSRFToken": "a" * 32}, **body)
-    assert accepted.status_code == 202
+    assert (await post(**{"X-CSRFToken": "a" * 32})).status_code == 202
 
 
 async def test_a_wrong_token_is_not_mended_by_a_good_cookie(alice, sid):

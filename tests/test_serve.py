@@ -19,6 +19,9 @@ from agentsite.environment import BASE_DIR
 from agentsite.processes import Child, descendants, free_port, spawn, until
 from tests.test_services import is_gone
 
+# Each starts four processes and more: what hangs is ended, what is slow is not.
+pytestmark = pytest.mark.timeout(300)
+
 UNSET = {"DATABASE_URL", "REDIS_URL", "DJANGO_SECRET_KEY", "DJANGO_SETTINGS_MODULE"}
 
 
@@ -41,7 +44,7 @@ class Serve:
         return self.child.last_words(lines=100)
 
     def wait_for(self, text: str) -> None:
-        until(lambda: text in self.said, child=self.child, what=f"{text!r} from serve", timeout=60)
+        until(lambda: text in self.said, child=self.child, what=f"{text!r} from serve", timeout=240)
 
     @property
     def family(self) -> list[int]:
@@ -55,7 +58,7 @@ def serve(env, tmp_path):
         running.wait_for("Ctrl-C stops everything")
         yield running
     finally:
-        running.child.stop(timeout=40)
+        running.child.stop(timeout=60)
 
 
 def manage(env: dict[str, str], *argv: str) -> "subprocess.CompletedProcess[str]":
@@ -65,7 +68,7 @@ def manage(env: dict[str, str], *argv: str) -> "subprocess.CompletedProcess[str]
         cwd=BASE_DIR,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
 
 
@@ -89,9 +92,9 @@ def test_it_serves_signs_in_once_and_leaves_nothing(serve):
 
     family = serve.family
     assert len(family) >= 4  # serve, Valkey, web, worker
-    assert serve.child.stop(timeout=40), serve.said
+    assert serve.child.stop(timeout=60), serve.said
     assert serve.said.endswith("stopped")
-    until(lambda: all(map(is_gone, family)), what="the end of every process", timeout=5)
+    until(lambda: all(map(is_gone, family)), what="the end of every process", timeout=30)
 
 
 def test_its_secret_is_its_own_and_stays(serve, tmp_path):
@@ -113,13 +116,13 @@ def test_a_process_that_dies_is_started_again(serve):
     os.kill(web, signal.SIGKILL)
     serve.wait_for("web died unexpectedly")
     until(lambda: answers(serve.port), child=serve.child, what="the web node's return")
-    assert serve.child.stop(timeout=40), serve.said
+    assert serve.child.stop(timeout=60), serve.said
 
 
 def test_killed_without_warning_it_leaves_nothing(serve):
     family = serve.family
     os.kill(serve.child.pid, signal.SIGKILL)
-    until(lambda: all(map(is_gone, family)), what="the end of every process", timeout=40)
+    until(lambda: all(map(is_gone, family)), what="the end of every process", timeout=60)
 
 
 def command_of(pid: int) -> str:

@@ -13,6 +13,7 @@ from coordination.db import db
 from coordination.models import Event, Session
 from coordination.transactions import locked
 from coordination.wakeups import Hub
+from tests.clients import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -55,7 +56,7 @@ async def write(session, first, count=1):
     await db(_write, session.pk, first, count)
 
 
-async def read(session, cursor, count, *, within=5.0):
+async def read(session, cursor, count, *, within=20.0):
     """The values of the next ``count`` events."""
     values = []
     async with asyncio.timeout(within), aclosing(follow(session, cursor)) as batches:
@@ -70,12 +71,24 @@ def follow(session, cursor, silence=30.0):
     return streams.follow(session.pk, cursor, silence=silence)
 
 
-async def reading(task):
-    """Let a reader come as far as its first wait."""
-    while not streams.followers():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.3)
-    assert not task.done()
+async def reading(session):
+    """Until a reader of the session has come to its first wait, and hears its hints."""
+    await eventually(streams.followers)
+    await streams._Reader.current().feeds[session.pk].opened()
+    hub, group = Hub.current(), wakeups.session_group(session.pk)
+    heard = asyncio.Event()
+
+    def hear(_hint):
+        heard.set()
+
+    hub.subscribe(group, hear)
+
+    def ask():
+        hub.post(group, {"type": "wakeup", "group": group, "kind": "probe"})
+        return heard.is_set()
+
+    await eventually(ask)
+    hub.unsubscribe(group, hear)
 
 
 @pytest.mark.parametrize("heard_by", ["hint", "poll"])
@@ -85,7 +98,7 @@ async def test_a_reader_gets_what_is_written_while_it_waits(request, session, he
         request.getfixturevalue("quick_poll")
     await write(session, 1, 3)
     task = asyncio.create_task(read(session, 0, 6))
-    await reading(task)
+    await reading(session)
     await write(session, 4, 2)
     await write(session, 6, 1)
     assert await task == [1, 2, 3, 4, 5, 6]
@@ -93,7 +106,7 @@ async def test_a_reader_gets_what_is_written_while_it_waits(request, session, he
 
 async def test_a_hint_with_a_copy_costs_no_query(session, no_poll, monkeypatch):
     task = asyncio.create_task(read(session, 0, 3))
-    await reading(task)
+    await reading(session)
     monkeypatch.setattr(events, "after", lambda *args: pytest.fail("the log was read"))
     await write(session, 1, 3)
     assert await task == [1, 2, 3]
@@ -107,7 +120,7 @@ async def test_lost_late_doubled_and_wrong_hints_change_nothing(
     hints = []
     monkeypatch.setattr(wakeups, "_send", lambda group, message: hints.append(message))
     task = asyncio.create_task(read(session, 0, 40))
-    await reading(task)
+    await reading(session)
     feed = streams._Reader.current().feeds[session.pk]
     for number in range(1, 41):
         await write(session, number)
@@ -121,7 +134,7 @@ async def test_lost_late_doubled_and_wrong_hints_change_nothing(
 async def test_readers_at_any_cursor_get_exactly_what_follows(session, quick_poll):
     await write(session, 1, 30)
     tasks = [asyncio.create_task(read(session, cursor, 60 - cursor)) for cursor in range(31)]
-    await asyncio.sleep(0.1)
+    await eventually(lambda: streams.followers() == 31)
     await write(session, 31, 30)
     for cursor, values in enumerate(await asyncio.gather(*tasks)):
         assert values == list(range(cursor + 1, 61))
@@ -142,10 +155,10 @@ async def test_a_slow_reader_gets_all_and_holds_up_nobody(session, quick_poll, m
 
     slow = asyncio.create_task(slowly())
     quick = asyncio.create_task(read(session, 0, 500))
-    await reading(quick)
+    await reading(session)
     for first in range(1, 500, 20):
         await write(session, first, 20)
-    assert await asyncio.wait_for(quick, 2) == list(range(1, 501))
+    assert await asyncio.wait_for(quick, 20) == list(range(1, 501))
     feed = streams._Reader.current().feeds[session.pk]
     assert len(feed._ring) <= 10
     assert await asyncio.wait_for(slow, 20) == list(range(1, 501))
@@ -154,11 +167,10 @@ async def test_a_slow_reader_gets_all_and_holds_up_nobody(session, quick_poll, m
 async def test_a_ring_of_large_events_stays_small(session, quick_poll, monkeypatch):
     monkeypatch.setattr(streams, "RING_CHARS", 1000)
     task = asyncio.create_task(read(session, 0, 100))
-    await reading(task)
+    await reading(session)
     await write(session, 1, 99)
     feed = streams._Reader.current().feeds[session.pk]
-    while feed._last < 99:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await eventually(lambda: feed._last == 99)
     assert sum(len(logged.data) for logged in feed._ring) <= 1000
     await write(session, 100)
     assert await task == list(range(1, 101))
@@ -188,18 +200,17 @@ async def test_a_cursor_that_the_log_has_forgotten_is_told_so(session):
 
 async def test_following_ends_when_the_session_is_gone(session, quick_poll):
     task = asyncio.create_task(read(session, 0, 1))
-    await reading(task)
+    await reading(session)
     await db(Session.objects.filter(pk=session.pk).delete)
-    assert await asyncio.wait_for(task, 2) == []
+    assert await asyncio.wait_for(task, 20) == []
     assert await read(Session(pk=uuid.uuid4()), 0, 1) == []
 
 
 async def test_readers_that_leave_leave_nothing(session, hub, quick_poll):
     group = wakeups.session_group(session.pk)
     tasks = [asyncio.create_task(read(session, 0, 10)) for _ in range(5)]
-    await reading(tasks[0])
-    assert streams.followers() == 5
-    assert group in hub._handlers
+    await reading(session)
+    await eventually(lambda: streams.followers() == 5)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -208,14 +219,14 @@ async def test_readers_that_leave_leave_nothing(session, hub, quick_poll):
     assert reader.feeds == {}
     assert reader._polling is None
     assert group not in hub._handlers
-    await asyncio.sleep(0.05)
-    names = [str(task.get_coro()) for task in asyncio.all_tasks()]
-    assert not [name for name in names if "_Feed" in name or "_poll_for_ever" in name]
+    await eventually(
+        lambda: not [t for t in asyncio.all_tasks() if "coordination/streams" in repr(t)]
+    )
 
 
 async def test_an_outage_of_the_database_delays_and_loses_nothing(session, quick_poll, monkeypatch):
     task = asyncio.create_task(read(session, 0, 4))
-    await reading(task)
+    await reading(session)
     real = events.last_seqs, events.after
 
     def away(*args):

@@ -32,51 +32,43 @@ from coordination.models import Event, Question, Run
 from . import auth, errors, schemas, sse, streaming
 from .agui_messages import text_of
 
+KEY_CHARS = 128
 TERMINAL = ("RUN_FINISHED", "RUN_ERROR")
 
 
 async def respond(request: HttpRequest, body: RunAgentInput) -> StreamingHttpResponse:
     """Post or answer, and stream what comes of it. Raises Refused before the stream begins."""
-    user = auth.user(request)
-    what = _asked_for(body)
+    message = None if body.resume else _message(body)  # before a session is made for nothing
     chat = await _session(request, body.thread_id)
     _, before = await db(events.bounds, chat.pk)
-    if body.resume:
+    if message is None:
         run_id = await _resume(request, chat, body)
+        asking = await db(_still_asking, chat.pk, run_id, before)
+        if asking:
+            return sse.stream(_told(asking, body.run_id))
+        cursor = before
     else:
-        posted = await actions.post_message(chat, what, key=_key(body), by=auth.name(request))
+        content, key = message
+        posted = await actions.post_message(chat, content, key=key, by=auth.name(request))
         run_id = posted.run_id
-    over = await db(_still_asking, chat.pk, run_id, before) if body.resume else None
-    if over is not None:
-        return sse.stream(_told(over, body.run_id))
-    cursor = await db(_start_of, chat.pk, run_id, before)
-    batches = streaming.batches(user, chat.pk, cursor)
+        cursor = await db(_start_of, chat.pk, run_id, before)
+    batches = sse.batches(request, chat.pk, cursor)
     return sse.stream(_frames(batches, str(run_id), body.run_id))
 
 
-def _asked_for(body: RunAgentInput) -> str:
-    """The text to post; empty where questions are answered. Raises Refused."""
-    if body.resume:
-        return ""
+def _message(body: RunAgentInput) -> tuple[str, str]:
+    """What to post and its key. Raises Invalid."""
     last = body.messages[-1] if body.messages else None
     if not isinstance(last, UserMessage):
         raise Invalid(
             "invalid", "The last of `messages` must be the user's; or answer with `resume`."
         )
     text = text_of(last.content)
-    if not text:
+    if not text or not text.strip():
         raise Invalid("invalid", "The user's message must be text, and not empty.")
-    try:
-        return str(schemas.clean(text))
-    except ValueError as fault:
-        raise Invalid("invalid", f"messages: {fault}") from fault
-
-
-def _key(body: RunAgentInput) -> str:
-    key = body.messages[-1].id
-    if not 0 < len(key) <= 128:
-        raise Invalid("invalid", "The id of the user's message must have 1 to 128 characters.")
-    return key
+    if not 0 < len(last.id) <= KEY_CHARS:
+        raise Invalid("invalid", f"The user's message needs an id of 1 to {KEY_CHARS} characters.")
+    return actions.check_text(text), actions.check_text(last.id)
 
 
 async def _session(request: HttpRequest, thread_id: str) -> ChatSession:
@@ -136,14 +128,14 @@ def _start_of(session_id: uuid.UUID, run_id: uuid.UUID, before: int) -> int:
     return before if last is None else min(before, last - 1)
 
 
-def _still_asking(session_id: uuid.UUID, run_id: uuid.UUID, before: int) -> list[Logged] | None:
+def _still_asking(session_id: uuid.UUID, run_id: uuid.UUID, before: int) -> list[Logged]:
     """What to say when the run cannot go on before more questions are answered."""
     suspended = panel.session_status(session_id) == ("suspended", run_id)  # first: see below
     went_on = Event.objects.filter(
         session_id=session_id, run_id=run_id, type="RUN_STARTED", seq__gt=before
     )
     if not suspended or went_on.exists():  # suspended again, after it had gone on
-        return None
+        return []
     run = Run.objects.get(pk=run_id)
     open_ones = Question.objects.filter(run__root_id=run_id, state=Question.State.OPEN)
     outcome = {

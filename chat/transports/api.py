@@ -28,6 +28,7 @@ from coordination import panel
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import NotFound
+from coordination.wakeups import Hub
 
 from . import agui, auth, errors, schemas, sse
 
@@ -63,9 +64,12 @@ def _json_only(view: Callable[..., Any]) -> Callable[..., Any]:
     @csrf_exempt  # auth.SessionCookie checks it, and only where a cookie signs in
     @functools.wraps(view)
     async def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        Hub.current()  # from the first request on this process listens, and sends its hints
         try:
             _read_body(request)
-            return errors.in_json(await call(request, *args, **kwargs))
+            response = errors.in_json(await call(request, *args, **kwargs))
+            response.headers.setdefault("Cache-Control", "no-store")  # they are somebody's own
+            return response
         except Exception as error:  # noqa: BLE001
             return errors.answer(request, error)
 
@@ -84,7 +88,7 @@ def _read_body(request: HttpRequest) -> None:
 
 
 async def _nothing_here(_request: HttpRequest) -> HttpResponse:
-    return errors.response(404, "not_found", f"There is no such address; see {api.docs_url}.")
+    return errors.response(404, "not_found", "There is no such address; see /api/docs.")
 
 
 api = JsonApi(

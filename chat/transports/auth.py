@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
@@ -41,7 +43,7 @@ class BearerToken(AuthBase):
     openapi_type = "http"
     openapi_scheme = "bearer"
 
-    async def __call__(self, request: HttpRequest) -> AbstractBaseUser | None:
+    async def __call__(self, request: HttpRequest) -> User | None:
         header = request.headers.get("Authorization")
         return await user_of_header(header) if header is not None else None
 
@@ -53,12 +55,12 @@ class SessionCookie(AuthBase):
     openapi_in = "cookie"
     openapi_name = "sessionid"
 
-    async def __call__(self, request: HttpRequest) -> AbstractBaseUser | None:
+    async def __call__(self, request: HttpRequest) -> User | None:
         # Not ``request.auser()``: it would keep a database connection for as long as a stream runs.
-        user = await db(_session_user, request)
-        if user is not None and check_csrf(request) is not None:
+        found = await db(_session_user, request.session.session_key)
+        if found is not None and check_csrf(request) is not None:
             raise HttpError(403, CSRF)
-        return user
+        return found
 
 
 SIGNED_IN = [BearerToken(), SessionCookie()]
@@ -79,7 +81,7 @@ def language(request: HttpRequest) -> str:
     return "zh-hans" if get_language_from_request(request).startswith("zh") else "en"
 
 
-async def user_of_header(header: str) -> AbstractBaseUser:
+async def user_of_header(header: str) -> User:
     """The user of an ``Authorization`` header. Raises Unauthenticated."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
@@ -90,26 +92,40 @@ async def user_of_header(header: str) -> AbstractBaseUser:
     return found
 
 
-async def user_of_scope(scope: Mapping[str, Any]) -> Any:
-    """The user of a WebSocket: its own header, or the cookie that ``AuthMiddlewareStack`` read.
+async def user_again(request: HttpRequest) -> User:
+    """Who asks, looked up anew: a stream outlives a sign-out. Raises Unauthenticated."""
+    return await _user(request.headers.get("Authorization"), request.session.session_key)
+
+
+async def user_of_scope(scope: Mapping[str, Any]) -> User:
+    """The user of a WebSocket: its own header, or its cookie. Raises Unauthenticated.
 
     A browser's cookie is safe here without CSRF: the origin of the handshake is checked.
     """
-    for key, value in scope["headers"]:
-        if key.lower() == b"authorization":
-            return await user_of_header(value.decode("latin-1"))
-    found = scope.get("user")
-    if found is None or not found.is_authenticated or not found.is_active:
+    headers = {key.lower(): value.decode("latin-1") for key, value in scope["headers"]}
+    session = scope.get("session")
+    return await _user(headers.get(b"authorization"), session.session_key if session else None)
+
+
+async def _user(header: str | None, session_key: str | None) -> User:
+    if header is not None:
+        return await user_of_header(header)
+    found = await db(_session_user, session_key)
+    if found is None:
         raise Unauthenticated
     return found
 
 
-def _session_user(request: HttpRequest) -> AbstractBaseUser | None:
+def _session_user(session_key: str | None) -> User | None:
+    if not session_key:
+        return None
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     found = get_user(request)
-    return found if isinstance(found, AbstractBaseUser) and found.is_active else None
+    return found if isinstance(found, User) and found.is_active else None
 
 
-def _token_user(token: str) -> AbstractBaseUser | None:
+def _token_user(token: str) -> User | None:
     now = timezone.now()
     valid = ApiToken.objects.filter(
         Q(expires_at=None) | Q(expires_at__gt=now), digest=digest(token), revoked_at=None

@@ -59,6 +59,8 @@ def told(error: BaseException) -> tuple[int, str, str]:
             return 422, "invalid", "; ".join(_line(fault) for fault in error.errors)
         case AuthenticationError():
             return 401, "unauthenticated", UNAUTHENTICATED
+        case HttpError(status_code=400):
+            return 400, "malformed", "The body is no JSON. Send one JSON object in UTF-8."
         case HttpError():
             code = CODES.get(error.status_code, "refused")
             return error.status_code, code, str(error)
@@ -106,7 +108,7 @@ def answer(request: HttpRequest, error: BaseException) -> HttpResponse:
 def in_json(refusal: HttpResponseBase) -> HttpResponseBase:
     """A refusal that some part of the framework has phrased in its own way."""
     if refusal.status_code == 405:
-        allowed = refusal.headers.get("Allow", "")
+        allowed = ", ".join(sorted(refusal.headers.get("Allow", "").split(", ")))
         ours = response(405, "method_not_allowed", f"This address answers to: {allowed}.")
         ours["Allow"] = allowed
         return ours

@@ -11,6 +11,7 @@ import json
 import uuid
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
@@ -24,7 +25,6 @@ from chat import actions, markdown, snapshots
 from chat.signin import one_time_signin
 from chat.strings import page_strings
 from coordination import panel
-from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import NotFound
 
@@ -42,8 +42,9 @@ CONTENT_SECURITY_POLICY = (
 @require_GET
 async def start(request: HttpRequest) -> HttpResponse:
     """The newest conversation, or an invitation to begin the first."""
-    items, _ = await actions.list_sessions(await request.auser(), before=None, limit=1)
-    return redirect("conversation", items[0]["id"]) if items else redirect("new_conversation")
+    user = await request.auser()
+    newest = (await db(snapshots.sessions_page, user.pk, limit=1))["items"]
+    return redirect("conversation", newest[0]["id"]) if newest else redirect("new_conversation")
 
 
 @never_cache
@@ -91,7 +92,9 @@ async def rendered(request: HttpRequest) -> HttpResponse:
         if not all(isinstance(text, str) for text in texts):
             raise TypeError
     except (ValueError, KeyError, TypeError):
-        return JsonResponse({"code": "invalid", "detail": '{"texts": [...]} is expected'}, status=422)
+        return JsonResponse(
+            {"code": "invalid", "detail": '{"texts": [...]} is expected'}, status=422
+        )
     return JsonResponse({"html": await asyncio.to_thread(_render_all, texts)})
 
 
@@ -140,16 +143,16 @@ async def _state(request: HttpRequest, session_id: uuid.UUID) -> dict[str, Any]:
 
 async def _page(request: HttpRequest, *, state: dict[str, Any] | None) -> HttpResponse:
     user = await request.auser()
-    sessions, older = await actions.list_sessions(user, before=None, limit=SESSIONS_SHOWN)
+    sessions = await db(snapshots.sessions_page, user.pk, limit=SESSIONS_SHOWN)
     context = {
         "reader": user,
-        "sessions": sessions,
-        "older": older,
+        "sessions": sessions["items"],
+        "older": sessions["next"],
         "current": state["snapshot"]["id"] if state else None,
         "title": state["snapshot"]["title"] if state else "",
         "state": state,
         "strings": page_strings(),
-        "is_demo": conf.model == "demo",
+        "is_demo": settings.AGENT_MODEL.startswith("demo"),
     }
     response = render_template(request, "chat/page.html", context)
     response["Content-Security-Policy"] = CONTENT_SECURITY_POLICY

@@ -6,6 +6,7 @@ within milliseconds when the client has left. Nothing may buffer or compress on 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
@@ -26,7 +27,18 @@ async def respond(request: HttpRequest, sid: str, cursor: str | None) -> Streami
     # A browser that reconnects sends the header; the address still holds the older cursor.
     after = streaming.parse_cursor(request.headers.get("Last-Event-ID") or cursor)
     await streaming.check_cursor(chat.pk, after)
-    return stream(_frames(streaming.batches(auth.user(request), chat.pk, after)))
+    return stream(_frames(batches(request, chat.pk, after)))
+
+
+def batches(
+    request: HttpRequest, session_id: uuid.UUID, cursor: int | None
+) -> AsyncGenerator[streaming.Batch, None]:
+    """The session's events for as long as whoever asked may read them."""
+
+    async def look_again() -> None:
+        await actions.find_session(await auth.user_again(request), session_id)
+
+    return streaming.batches(session_id, cursor, look_again)
 
 
 def stream(frames: AsyncIterator[str]) -> StreamingHttpResponse:
@@ -37,10 +49,10 @@ def stream(frames: AsyncIterator[str]) -> StreamingHttpResponse:
     return response
 
 
-async def _frames(batches: AsyncGenerator[streaming.Batch, None]) -> AsyncGenerator[str, None]:
-    async with aclosing(batches):
+async def _frames(events: AsyncGenerator[streaming.Batch, None]) -> AsyncGenerator[str, None]:
+    async with aclosing(events):
         yield f"retry: {RETRY}\n\n"
-        async for batch in batches:
+        async for batch in events:
             yield "".join(frame(logged) for logged in batch) or SILENCE
 
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
-from chat import actions, snapshots
+from chat import snapshots
 from coordination import events, streams
 from coordination.conf import conf
 from coordination.db import db
-from coordination.errors import Invalid, NotFound
+from coordination.errors import Invalid, Refused
 from coordination.events import Logged
 
 from .agui_messages import to_agui
@@ -52,16 +51,20 @@ async def check_cursor(session_id: uuid.UUID, cursor: int | None) -> None:
 
 
 async def batches(
-    user: Any, session_id: uuid.UUID, cursor: int | None
+    session_id: uuid.UUID, cursor: int | None, look_again: Callable[[], Awaitable[object]]
 ) -> AsyncGenerator[Batch, None]:
-    """Events in order; an empty batch is a moment of silence. Ends when the session is gone."""
+    """Events in order; an empty batch is a moment of silence.
+
+    Ends when the session is gone, or when ``look_again`` (asked now and then) raises Refused: a
+    reader may have signed out, and the rows of a deleted session stay.
+    """
     while True:
         if cursor is None:
             state = await db(state_events, session_id)
             cursor = state[-1].seq
             yield state
         try:
-            async with aclosing(_log(user, session_id, cursor)) as log:
+            async with aclosing(_log(session_id, cursor, look_again)) as log:
                 async for batch in log:
                     if batch:
                         cursor = batch[-1].seq
@@ -71,7 +74,9 @@ async def batches(
             cursor = None
 
 
-async def _log(user: Any, session_id: uuid.UUID, cursor: int) -> AsyncGenerator[Batch, None]:
+async def _log(
+    session_id: uuid.UUID, cursor: int, look_again: Callable[[], Awaitable[object]]
+) -> AsyncGenerator[Batch, None]:
     now = asyncio.get_running_loop().time
     looked_at = now()
     async with aclosing(streams.follow(session_id, cursor, silence=conf.stream_keepalive)) as log:
@@ -79,17 +84,10 @@ async def _log(user: Any, session_id: uuid.UUID, cursor: int) -> AsyncGenerator[
             yield batch
             if now() - looked_at >= conf.stream_keepalive:
                 looked_at = now()
-                if not await _still_there(user, session_id):
+                try:
+                    await look_again()
+                except Refused:
                     return
-
-
-async def _still_there(user: Any, session_id: uuid.UUID) -> bool:
-    """A deleted session's rows stay; its streams end."""
-    try:
-        await actions.find_session(user, session_id)
-    except NotFound:
-        return False
-    return True
 
 
 def state_events(session_id: uuid.UUID) -> list[Logged]:

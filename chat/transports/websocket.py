@@ -1,17 +1,18 @@
 """The WebSocket: verbs in, events out, on one connection.
 
 Frames out are ``{"id": cursor, "event": {…}}``; each frame in is answered by ``{"ok": …}`` or
-``{"error": {code, detail}}`` with its ``ref``. Channels gives a consumer one frame at a time, so no
-verb runs in the handler: messages and answers run one after the other in a task, in the order they
-came, and an interrupt runs at once, beside them. What an interrupt must not miss, a message sent
-just before it on this socket, it stops by name as soon as that message has its run.
+``{"error": {code, detail}}`` with its ``ref`` (an ``ack`` only where it has one). Channels gives a
+consumer one frame at a time, so no verb runs in the handler: messages and answers run one after the
+other in a task, in the order they came, and an interrupt runs at once, beside them. Where it finds
+nothing to stop, but a message was sent just before it on this socket, it stops that one by name as
+soon as it has its run.
 
 ``window=N`` bounds what is under way: after N events without an ``ack`` the server holds back. That
 is the only back-pressure Daphne has here.
 
 A socket that may not be is refused before it opens: 401 or 404 where the server can say so (uvicorn
-can), else 403 (Daphne), with 4401 or 4404 as the code for whoever sees it. A session that is
-deleted later closes its sockets with 4404; a database that is away closes them with 1013.
+can), else 403 (Daphne), with 4401 or 4404 as the code for whoever sees it. What happens later
+closes it: a deleted session or a signed-out user with 4404, a database that is away with 1013.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from django.urls import path, re_path
 from pydantic import Field, ValidationError
 
 from chat import actions
-from coordination.errors import Invalid, Refused
+from coordination.errors import Conflict, Invalid
 from coordination.events import Logged
 
 from . import auth, errors, schemas, streaming
@@ -49,28 +50,28 @@ class MessageFrame(schemas.NewMessage):
     """``message``"""
 
     type: str
-    ref: Any = None
+    ref: str | int | None = None
 
 
 class InterruptFrame(schemas.Stop):
     """``interrupt``"""
 
     type: str
-    ref: Any = None
+    ref: str | int | None = None
 
 
 class RespondFrame(schemas.Answer):
     """``respond``"""
 
     type: str
-    ref: Any = None
+    ref: str | int | None = None
 
 
 class AckFrame(schemas.Request):
     """``ack``: everything up to this cursor has arrived."""
 
     type: str
-    ref: Any = None
+    ref: str | int | None = None
     id: int = Field(ge=0)
 
 
@@ -120,13 +121,10 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.in_order = asyncio.Lock()
         self.posting: dict[asyncio.Task[None], list[str]] = {}  # → the run a message has become
         try:
-            self.user = await auth.user_of_scope(self.scope)
-            self.chat = await actions.find_session(
-                self.user, self.scope["url_route"]["kwargs"]["sid"]
-            )
+            await self._look_again()
             cursor = await self._cursor()
             self.window = Window(self._number("window", least=1))
-        except Refused as error:
+        except Exception as error:  # noqa: BLE001
             await self._refuse(error)
             return
         await self.accept()
@@ -142,22 +140,26 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         ref = None
         try:
             raw = _decode(text_data if text_data is not None else bytes_data)
-            ref = raw.get("ref")
+            ref = raw.get("ref") if isinstance(raw.get("ref"), str | int) else None
             frame = _parse(raw)
             if isinstance(frame, AckFrame):
                 self.window.acknowledge(frame.id)
-                await self._reply(ref, ok={})
+                if ref is not None:
+                    await self._reply(ref, ok={})
                 return
-            if len(self.tasks) >= VERBS_AT_ONCE and not isinstance(frame, InterruptFrame):
-                raise Refused("too_many_frames", "Wait for answers before you send more frames.")
-            if len(self.tasks) >= 2 * VERBS_AT_ONCE:
-                raise Refused("too_many_frames", "Wait for answers before you send more frames.")
+            self._check_room(frame)
         except Exception as error:  # noqa: BLE001
             await self._reply(ref, error=error)
             return
         self._start(frame)
 
     # -- verbs ------------------------------------------------------------------------------------
+
+    def _check_room(self, frame: Frame) -> None:
+        """Interrupts have places of their own, so that a full socket can still be stopped."""
+        interrupts = VERBS_AT_ONCE if isinstance(frame, InterruptFrame) else 0
+        if len(self.tasks) >= VERBS_AT_ONCE + interrupts:
+            raise Conflict("too_many_frames", "Wait for answers before you send more frames.")
 
     def _start(self, frame: Frame) -> None:
         run_ids: list[str] = []
@@ -202,13 +204,12 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self, frame: InterruptFrame, earlier: dict[asyncio.Task[None], list[str]]
     ) -> dict[str, Any]:
         stopped = await self._stop(frame.run_id, frame.agent_id)
-        if frame.run_id or frame.agent_id or not earlier:
+        if frame.run_id or frame.agent_id or stopped["runs"]:
             return stopped
-        await asyncio.wait(earlier)
-        for run_ids in earlier.values():
-            for run_id in run_ids:
-                again = await self._stop(run_id, None)
-                stopped = again if again["runs"] else stopped
+        for posting, run_ids in earlier.items():
+            await asyncio.wait([posting])
+            if run_ids:  # the first to become a run is the one that is current
+                return await self._stop(run_ids[0], None)
         return stopped
 
     async def _stop(self, run_id: str | None, agent_id: str | None) -> dict[str, Any]:
@@ -228,9 +229,16 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     # -- events -----------------------------------------------------------------------------------
 
+    async def _look_again(self) -> None:
+        self.user = await auth.user_of_scope(self.scope)
+        sid = self.scope["url_route"]["kwargs"]["sid"]
+        self.chat = await actions.find_session(self.user, sid)
+
     async def _stream(self, cursor: int | None) -> None:
         try:
-            async with aclosing(streaming.batches(self.user, self.chat.pk, cursor)) as batches:
+            async with aclosing(
+                streaming.batches(self.chat.pk, cursor, self._look_again)
+            ) as batches:
                 async for batch in batches:
                     for logged in batch:
                         await self.window.pass_one(logged.seq)
@@ -264,8 +272,10 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await streaming.check_cursor(self.chat.pk, cursor)
         return cursor
 
-    async def _refuse(self, error: Refused) -> None:
+    async def _refuse(self, error: Exception) -> None:
         status, code, detail = errors.told(error)
+        if status >= 500:
+            log.error("socket_not_opened", exc_info=error)
         if "websocket.http.response" in (self.scope.get("extensions") or {}):
             body = json.dumps({"code": code, "detail": detail}).encode()
             headers = [(b"content-type", b"application/json")]
@@ -273,7 +283,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.base_send({"type": f"{kind}.start", "status": status, "headers": headers})
             await self.base_send({"type": f"{kind}.body", "body": body})
             return
-        await self.close(CLOSE_CODES.get(status))
+        await self.close(CLOSE_CODES.get(status, TRY_AGAIN_LATER))
 
     async def _reply(self, ref: Any, *, ok: Any = None, error: BaseException | None = None) -> None:
         reply: dict[str, Any] = {"ok": ok}

@@ -12,6 +12,7 @@ import { reasonText, statusPill, tone } from "./status.js";
 import { age, agentName, fullTime, secondsSince, t } from "./words.js";
 
 const TICK = 1000; // ms; ages are shown in seconds
+const PREVIEW = 200; // characters, as in the events
 const ASK_EVERY = 3; // ticks; about as often as workers beat
 
 export class AgentsPanel {
@@ -21,7 +22,12 @@ export class AgentsPanel {
     this.sessionId = sessionId;
     this.root = byId("agents");
     this.ticks = 0;
-    state.listen((kind) => kind === "agents" && this.draw());
+    this.cards = new Map();
+    this.empty = h("p", { class: "empty", textContent: t("agents_none") });
+    state.listen((kind, ids) => {
+      if (kind === "agents") this.draw();
+      if (kind === "tail" || kind === "subrun") for (const id of ids) this.#drawTail(id);
+    });
     setInterval(() => this.#tick(), TICK);
   }
 
@@ -41,51 +47,103 @@ export class AgentsPanel {
     }
   }
 
+  /* Tasks that were sent before the page was opened; those sent since come as events. */
+  async #askForTasks() {
+    this.askedForTasks = true;
+    try {
+      for (let after = ""; after !== null;) {
+        const { items, next } = await call("GET", `api/chat/${this.sessionId}/inbox?after=${after}`);
+        for (const { id, content } of items) this.state.previews.set(id, content.slice(0, PREVIEW));
+        after = next;
+      }
+      this.draw();
+    } catch {
+      this.askedForTasks = false; // a panel without them is still a panel
+    }
+  }
+
   draw() {
-    const focused = document.activeElement?.dataset.stops;
-    const agents = this.state.agents.map((agent) => this.#agent(agent));
-    this.root.replaceChildren(...(agents.length ? agents : [h("p", { class: "empty", textContent: t("agents_none") })]));
-    if (focused) this.root.querySelector(`[data-stops="${CSS.escape(focused)}"]`)?.focus();
+    if (!this.askedForTasks && this.state.agents.some((a) => a.task_id && !this.state.previews.has(a.task_id))) this.#askForTasks();
+    const { agents } = this.state;
+    const cards = agents.map((agent) => this.#card(agent));
+    const wanted = cards.length ? cards.map((card) => card.element) : [this.empty];
+    if (wanted.length !== this.root.childElementCount || wanted.some((element, i) => element !== this.root.children[i])) {
+      this.root.replaceChildren(...wanted);
+    }
   }
 
-  #agent(agent) {
-    const ended = TERMINAL.has(agent.status);
-    const kind = tone(agent.status, agent.reason);
-    const name = agentName(agent.agent_id);
-    const subrun = this.state.subruns.get(agent.run_id);
-    const live = !ended && subrun ? tail(subrun, this.state) : "";
-    return h("section", { class: "agent", data: { agent: agent.agent_id, status: agent.status, reason: agent.reason ?? "", tone: kind }, "aria-label": name },
-      h("div", { class: "agent-head" },
-        h("h3", { class: "agent-name", textContent: name, title: agent.agent_id }),
-        statusPill(agent.status, agent.reason),
-        !ended && agent.parent_run_id ? this.#stopButton(agent, name) : null),
-      agent.reason ? h("p", { class: "agent-reason", textContent: reasonText(agent.reason) }) : null,
-      this.#facts(agent, ended),
-      live ? h("p", { class: "agent-live", dir: "auto" }, h("span", { textContent: live })) : null);
-  }
-
-  #stopButton(agent, name) {
-    return h("button", {
-      type: "button", class: "icon-button", data: { stops: agent.agent_id },
-      "aria-label": t("stop_agent", { agent: name }), title: t("stop_agent", { agent: name }),
-      onclick: () => this.actions.stop(agent.agent_id),
-    }, icon("stop"));
-  }
-
-  #facts(agent, ended) {
+  /* The agent's card. It is built anew only where more has changed than its times, so that nobody's
+     click falls between two cards. */
+  #card(agent) {
     const { lease } = agent;
-    const late = lease && secondsSince(lease.expires_at) > 0;
-    const task = this.state.previews.get(agent.task_id);
-    const rows = [];
-    if (task) rows.push([t("task"), h("dd", { class: "wrap", dir: "auto", textContent: task })]);
-    if (lease) rows.push([t("heartbeat"), ageCell(lease.beat_at, late)]);
-    if (agent.last_progress_at) rows.push([t("progress"), ageCell(agent.last_progress_at)]);
-    if (lease) rows.push([t("lease_held_by"), h("dd", { title: lease.runner_id }, h("code", { textContent: lease.runner_id }), ` · ${t("lease_epoch", { epoch: lease.epoch })}`)]);
-    else if (!ended) rows.push([t("lease_held_by"), h("dd", { textContent: t("no_lease") })]);
-    return h("dl", { class: "agent-facts" }, rows.map(([term, cell]) => [h("dt", { textContent: term }), cell]));
+    const task = this.state.previews.get(agent.task_id) ?? "";
+    const shape = JSON.stringify([agent.run_id, agent.status, agent.reason, lease?.runner_id, lease?.epoch, task]);
+    const known = this.cards.get(agent.agent_id);
+    if (known?.shape === shape) {
+      known.update(agent);
+      return known;
+    }
+    const card = new AgentCard(agent, task, shape, this.actions);
+    this.cards.set(agent.agent_id, card);
+    this.#drawTail(agent.run_id);
+    return card;
+  }
+
+  #drawTail(runId) {
+    const subrun = this.state.subruns.get(runId);
+    if (subrun) this.cards.get(subrun.agentId)?.say(TERMINAL.has(subrun.status) ? "" : tail(subrun, this.state));
   }
 }
 
-function ageCell(at, late = false) {
-  return h("dd", { data: { at, tone: late ? "bad" : "" }, title: fullTime(at), textContent: age(at) });
+class AgentCard {
+  constructor(agent, task, shape, actions) {
+    this.shape = shape;
+    const ended = TERMINAL.has(agent.status);
+    const name = agentName(agent.agent_id);
+    this.beat = h("dd", {});
+    this.progress = h("dd", {});
+    this.live = h("p", { class: "agent-live", dir: "auto", hidden: true }, h("span", {}));
+    this.element = h("section", { class: "agent", data: { agent: agent.agent_id, status: agent.status, reason: agent.reason ?? "", tone: tone(agent.status, agent.reason) }, "aria-label": name },
+      h("div", { class: "agent-head" },
+        h("h3", { class: "agent-name", textContent: name, title: agent.agent_id }),
+        statusPill(agent.status, agent.reason),
+        !ended && agent.parent_run_id ? stopButton(agent.agent_id, name, actions) : null),
+      agent.reason && agent.reason !== "completed" ? h("p", { class: "agent-reason", textContent: reasonText(agent.reason) }) : null,
+      h("dl", { class: "agent-facts" }, this.#rows(agent, task, ended).map(([term, cell]) => [h("dt", { textContent: term }), cell])),
+      this.live);
+    this.update(agent);
+  }
+
+  #rows({ lease, last_progress_at: progress }, task, ended) {
+    const rows = [];
+    if (task) rows.push([t("task"), h("dd", { class: "wrap", dir: "auto", textContent: task })]);
+    if (lease) rows.push([t("heartbeat"), this.beat]);
+    if (progress) rows.push([t("progress"), this.progress]);
+    if (lease) rows.push([t("lease_held_by"), h("dd", { class: "lease", title: lease.runner_id }, h("code", { textContent: lease.runner_id }), h("span", { textContent: t("lease_epoch", { epoch: lease.epoch }) }))]);
+    else if (!ended) rows.push([t("lease_held_by"), h("dd", { textContent: t("no_lease") })]);
+    return rows;
+  }
+
+  update({ lease, last_progress_at: progress }) {
+    showAge(this.progress, progress);
+    showAge(this.beat, lease?.beat_at);
+    this.beat.dataset.tone = lease && secondsSince(lease.expires_at) > 0 ? "bad" : "";
+  }
+
+  say(text) {
+    this.live.hidden = text === "";
+    this.live.firstChild.textContent = text;
+  }
+}
+
+function stopButton(agentId, name, actions) {
+  const text = t("stop_agent", { agent: name });
+  return h("button", { type: "button", class: "icon-button", "aria-label": text, title: text, onclick: () => actions.stop(agentId) }, icon("stop"));
+}
+
+function showAge(cell, at) {
+  if (!at) return;
+  cell.dataset.at = at;
+  cell.title = fullTime(at);
+  cell.textContent = age(at);
 }

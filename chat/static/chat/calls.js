@@ -42,7 +42,7 @@ export class CallCard {
 
   #drawBody(subrun) {
     const { call } = this;
-    const parts = `${call.state} ${call.result !== null} ${call.subrunId}`;
+    const parts = `${call.state} ${call.result !== null} ${call.subrunId} ${this.#isSaid()}`;
     if (parts !== this.parts) {
       this.parts = parts;
       this.body.replaceChildren(...this.#sections());
@@ -58,8 +58,15 @@ export class CallCard {
     if (task) sections.push(h("h4", { textContent: t("task") }), richText(args.content));
     else if (call.args && call.args !== "{}") sections.push(h("h4", { textContent: t("tool_arguments") }), h("pre", { textContent: pretty(call.args), tabIndex: 0 }));
     sections.push(this.work);
-    if (call.result !== null) sections.push(h("h4", { textContent: t("tool_result") }), resultView(call));
+    if (call.result !== null && !this.#isSaid()) sections.push(h("h4", { textContent: t("tool_result") }), resultView(call));
     return sections;
+  }
+
+  /* The agent's last words are its result: once is enough. */
+  #isSaid() {
+    const subrun = this.state.subruns.get(this.call.subrunId);
+    const last = subrun && this.state.items.get(subrun.items.at(-1));
+    return Boolean(last) && last.text !== "" && last.text === parsed(this.call.result).content;
   }
 
   #drawWork(subrun) {
@@ -93,18 +100,31 @@ function note(call, subrun, state) {
     const live = tail(subrun, state);
     if (live) return live;
   }
-  if (call.name === "ask_user") return String(args.question ?? "");
+  if (call.name === "ask_user") {
+    const { answer } = parsed(call.result ?? "");
+    return String(args.question ?? "") + (answer === undefined ? "" : ` → ${answerText(answer)}`);
+  }
   if (call.name === "send_message") return String(args.content ?? "");
   return call.result ?? "";
+}
+
+function answerText(answer) {
+  if (typeof answer === "boolean") return t(answer ? "question_yes" : "question_no");
+  if (Array.isArray(answer)) return answer.map(answerText).join(", ");
+  if (answer !== null && typeof answer === "object") return Object.entries(answer).map(([name, value]) => `${name}: ${answerText(value)}`).join(", ");
+  return String(answer);
 }
 
 /* The end of what a sub-agent is saying. */
 export function tail(subrun, state) {
   const last = subrun.items.map((id) => state.items.get(id)).findLast((item) => item.text !== "");
-  return last ? last.text.slice(-TAIL).replace(/\s+/g, " ").trim() : "";
+  if (!last) return "";
+  const end = last.text.slice(-TAIL).replace(/\s+/g, " ").trim();
+  return last.text.length > TAIL ? `… ${end.replace(/^[\w,.;:]+ /, "")}` : end; // no half words
 }
 
 function callPill(call) {
+  if (call.name === "ask_user" && call.state === "called") return statusPill("waiting_user");
   if (call.state === "interrupted") return h("span", { class: "pill", textContent: t("tool_interrupted") });
   if (call.state === "done") return h("span", { class: "pill", data: { tone: "good" } }, icon("check"), t("tool_done"));
   return h("span", { class: "pill", data: { tone: "busy" }, textContent: t("tool_running") });

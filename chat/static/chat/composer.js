@@ -102,7 +102,7 @@ export class Composer {
     this.draft = null;
     if (this.field.value.trim() === content) this.field.value = "";
     if (answer.status === "started") {
-      this.state.addUserMessage(answer.message_id, content);
+      this.state.addUserMessage(answer.message_id, content, answer.run_id);
       if (!this.state.busy) this.state.setStatus("queued");
     }
     this.actions.sent();

@@ -6,6 +6,7 @@
 import { CallCard } from "./calls.js";
 import { announce, byId, h, icon } from "./dom.js";
 import * as markdown from "./markdown.js";
+import { reasonText } from "./status.js";
 import { agentName, fullTime, t } from "./words.js";
 
 export class Conversation {
@@ -27,7 +28,6 @@ export class Conversation {
     if (kind === "item") for (const id of ids) this.views.get(id)?.update();
     if (kind === "call") for (const id of ids) this.#callChanged(id);
     if (kind === "subrun") for (const id of ids) this.#subrunChanged(id);
-    if (kind === "agents") for (const view of this.views.values()) view.tick?.();
   }
 
   #arrange() {
@@ -77,8 +77,10 @@ class UserView {
 
 class NoticeView {
   constructor(item) {
-    this.element = h("p", { class: "notice", data: { kind: item.part.kind ?? "" } }, h("span", { textContent: item.text }));
-    announce(item.text);
+    const { kind = "" } = item.part;
+    const text = kind === "error" ? `${t("run_failed")} ${reasonText(item.text) || item.text}` : item.text;
+    this.element = h("p", { class: "notice", data: { kind } }, h("span", { dir: "auto", textContent: text }));
+    announce(text);
   }
 
   update() {}
@@ -117,9 +119,9 @@ class AssistantView {
     this.text = new TextView(item);
     this.cards = new Map();
     this.calls = h("div", { class: "calls", hidden: true });
-    this.interrupted = h("p", { class: "mark", textContent: t("message_interrupted"), hidden: true });
+    this.superseded = h("p", { class: "mark", textContent: t("message_superseded"), hidden: !item.superseded });
     this.element = h("article", { class: "message", data: { role: "assistant" }, hidden: true, "aria-label": agentName(item.agentId) },
-      h("div", { class: "speaker", title: fullTime(item.at), textContent: agentName(item.agentId) }), this.text.element, this.interrupted, this.calls);
+      h("div", { class: "speaker", title: fullTime(item.at), textContent: agentName(item.agentId) }), this.text.element, this.superseded, this.calls);
   }
 
   update() {
@@ -127,7 +129,6 @@ class AssistantView {
     this.element.hidden = item.text === "" && item.calls.length === 0;
     this.element.dataset.status = item.status;
     this.text.update();
-    this.interrupted.hidden = item.status !== "interrupted" || item.text === "";
     for (const id of item.calls) {
       if (!this.cards.has(id)) {
         const card = new CallCard(this.state.calls.get(id), this.state, this.actions);

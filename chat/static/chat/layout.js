@@ -85,10 +85,11 @@ export class Follower {
     this.box.scrollTop = this.box.scrollHeight;
   }
 
-  /* Change what is above without moving what is in sight. */
+  /* Change what is above without moving what is in sight; the change is drawn at the next frame. */
   hold(change) {
+    this.following = false;
     const fromEnd = this.box.scrollHeight - this.box.scrollTop;
     change();
-    this.box.scrollTop = this.box.scrollHeight - fromEnd;
+    requestAnimationFrame(() => { this.box.scrollTop = this.box.scrollHeight - fromEnd; });
   }
 }

@@ -108,15 +108,18 @@ state.listen((kind, ids) => {
 /* -- earlier messages ---------------------------------------------------------------------------- */
 
 const PAGE = 200; // the snapshot's newest; fewer means there are no earlier ones
+let earlier = null;
+
+const messages = (query = "") => call("GET", `api/chat/${sessionId}/messages${query}`);
 
 byId("earlier").addEventListener("click", async () => {
   const button = byId("earlier");
   button.disabled = true;
   try {
-    const before = state.order.find((id) => /^[0-9a-f-]{36}$/.test(id));
-    const { items, next } = await call("GET", `api/chat/${sessionId}/messages?before=${before}`);
-    follower.following = false;
-    state.prepend(items, {});
+    earlier ??= (await messages()).next; // the page began with the newest
+    const { items, next } = await messages(`?before=${earlier}`);
+    earlier = next;
+    follower.hold(() => state.prepend(items));
     button.hidden = !next;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
@@ -130,10 +133,25 @@ byId("earlier").addEventListener("click", async () => {
 
 const stream = sessionId && new Stream(sessionId, {
   onEvent(event) {
-    if (state.apply(event)) reload();
+    const needs = state.apply(event);
+    if (needs === "reload") reload();
+    if (needs === "words") setTimeout(askForWords, OWN_ANSWER, event.runId);
   },
   onState: connection,
 });
+
+/* A turn's words are no event. This page knows those it has sent; others' it must ask for. */
+const OWN_ANSWER = 400; // ms in which the answer to our own sending has surely come
+
+async function askForWords(turn) {
+  if (state.hasWordsOf(turn) || composer.sending) return;
+  try {
+    const { items } = await messages();
+    for (const { role, id, content } of items.slice(-20)) if (role === "user") state.addUserMessage(id, content, turn);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error; // the next reload shows them
+  }
+}
 
 function connection(name) {
   const line = byId("connection");
@@ -174,4 +192,4 @@ worklog.draw();
 if (stream) begin(initial);
 
 /* For the browser tests: what the page knows. */
-globalThis.agentsite = { state };
+globalThis.agentsite = { state, stream };

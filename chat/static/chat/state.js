@@ -31,7 +31,7 @@ export class State {
     this.pendingLog = [];
   }
 
-  /* `listener(kind, ids)`; kinds: order, item, call, subrun, agents, questions, queue, log, status. */
+  /* `listener(kind, ids)`; kinds: order, item, call, subrun, tail, agents, questions, queue, log, status. */
   listen(listener) {
     this.listeners.push(listener);
   }
@@ -75,10 +75,10 @@ export class State {
   }
 
   /* Earlier messages, oldest first. */
-  prepend(messages, html) {
+  prepend(messages) {
     const known = this.order;
     this.order = [];
-    for (const message of messages) this.#addMessage(message, html);
+    for (const message of messages) this.#addMessage(message);
     this.order.push(...known);
     this.mark("order");
   }
@@ -102,6 +102,7 @@ export class State {
       at: message.created_at,
       calls: [],
       part: message.role === "system" ? (message.parts[0] ?? null) : null,
+      superseded: message.parts.some((part) => part.type === "superseded"),
     };
     this.#addItem(item, order);
     for (const part of message.parts) {
@@ -170,10 +171,10 @@ export class State {
 
   /* -- events ------------------------------------------------------------------------------- */
 
-  /* True where the log itself has begun anew, and the page must read its state again. */
+  /* "reload" where the log itself has begun anew, and the page must read its state again; "words"
+     where a turn has begun and somebody else's page has sent its words. */
   apply(event) {
-    const handler = EVENTS[event.type];
-    return handler ? handler(this, event) === "reload" : false;
+    return EVENTS[event.type]?.(this, event) ?? null;
   }
 
   setStatus(status) {
@@ -189,7 +190,7 @@ export class State {
     const subrun = event.subagentRunId ? this.subrun(event.subagentRunId) : null;
     const item = {
       id, role, agentId: subrun?.agentId ?? event.name ?? MASTER, text: "", html: null,
-      status: "partial", at: siteNow(), calls: [], part: null, runId: event.subagentRunId ?? null,
+      status: "partial", at: siteNow(), calls: [], part: null, runId: event.subagentRunId ?? null, turn: this.runId,
     };
     return this.#addItem(item, subrun ? subrun.items : this.order);
   }
@@ -209,7 +210,7 @@ export class State {
     item.text += delta;
     item.html = null;
     this.mark(item.runId ? "subrun" : "item", item.runId ?? item.id);
-    if (item.runId) this.mark("agents");
+    if (item.runId) this.mark("tail", item.runId);
   }
 
   finish(item) {
@@ -274,9 +275,18 @@ export class State {
     this.mark("call", callId);
   }
 
-  addUserMessage(id, text) {
+  /* A user's message stands before whatever its turn has already said. */
+  addUserMessage(id, text, turn = null) {
     if (this.items.has(id)) return;
-    this.#addItem({ id, role: "user", agentId: MASTER, text, html: null, status: "complete", at: siteNow(), calls: [], part: null }, this.order);
+    this.#addItem({ id, role: "user", agentId: MASTER, text, html: null, status: "complete", at: siteNow(), calls: [], part: null, turn }, this.order);
+    const place = turn ? this.order.findIndex((other) => other !== id && this.items.get(other).turn === turn) : -1;
+    if (place >= 0) this.order.splice(place, 0, this.order.pop());
+  }
+
+  hasWordsOf(turn) {
+    const last = this.items.get(this.order.at(-1));
+    if (last?.role === "user") last.turn ??= turn; // it came out of the queue
+    return this.order.some((id) => this.items.get(id).role === "user" && this.items.get(id).turn === turn);
   }
 
   #setAgents(agents) {
@@ -330,6 +340,8 @@ export const recipient = (call) => String(parsed(call.args).to ?? "");
 const CUSTOM = {
   agents: (state, value) => state.setAgents(value),
   queue(state, value) {
+    const waits = new Set(value.items.map((item) => item.id));
+    for (const item of state.queue) if (!waits.has(item.id)) state.addUserMessage(item.id, item.content);
     state.queue = value.items;
     state.mark("queue");
   },
@@ -347,8 +359,10 @@ const CUSTOM = {
 
 const EVENTS = {
   RUN_STARTED(state, event) {
+    const goesOn = state.runId === event.runId;
     state.runId = event.runId;
     state.setStatus("running");
+    return goesOn || state.hasWordsOf(event.runId) ? null : "words";
   },
   RUN_FINISHED(state, event) {
     const outcome = event.outcome?.type ?? "success";

@@ -1,7 +1,7 @@
 /* The work log: what happened, newest last, as the operator's log has it. */
 
 import { byId, h } from "./dom.js";
-import { agentName, fullTime, t, timeOfDay } from "./words.js";
+import { agentName, fullTime, has, t, timeOfDay } from "./words.js";
 
 const SHOWN = 500; // lines; the whole log is in the admin
 
@@ -33,9 +33,16 @@ export class WorkLog {
   }
 }
 
+/* What happened in the reader's words, then the log's own text where it says more than that. */
 function line(entry) {
-  const who = entry.agent_id && !entry.text.startsWith(entry.agent_id) ? `${agentName(entry.agent_id)} · ` : "";
+  const what = has(`log_${entry.kind}`) ? t(`log_${entry.kind}`) : entry.kind;
+  const who = entry.agent_id ? `${agentName(entry.agent_id)} · ` : "";
   return h("li", { data: { level: entry.level, kind: entry.kind } },
     h("time", { dateTime: entry.at, textContent: timeOfDay(entry.at), title: fullTime(entry.at) }),
-    h("p", { title: entry.kind, dir: "auto" }, h("span", { class: "who", textContent: who }), entry.text));
+    h("p", { title: entry.kind }, who + what, details(entry)));
+}
+
+function details({ kind, text, agent_id: agent }) {
+  const rest = kind === "run_completed" || kind === "run_interrupted" ? "" : text.replace(`${agent}: `, "");
+  return rest && h("span", { class: "details", dir: "auto", textContent: ` ${rest}` });
 }

@@ -1,0 +1,303 @@
+"""The main job in a real browser: sign in, talk, watch the agents, answer, stop, come back."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentsite.processes import descendants
+
+CONVERSATION = re.compile(r"/chat/[0-9a-f-]{36}/$")
+
+
+def send(page: Page, text: str) -> None:
+    page.get_by_role("textbox", name=re.compile("^(Message|消息)$")).fill(text)
+    page.keyboard.press("Enter")
+    page.wait_for_url(CONVERSATION)
+
+
+def message(page: Page, role: str = "assistant"):
+    return page.locator(f'#messages > .message[data-role="{role}"]:visible')
+
+
+def agent(page: Page, name: str):
+    return page.locator(f'.agent[data-agent="{name}"]')
+
+
+def is_idle(page: Page) -> None:
+    expect(page.locator("#stop")).to_be_hidden()
+
+
+def test_a_conversation_from_the_first_message_to_the_last_word(page):
+    send(page, "How should we heat an old house?")
+    expect(message(page, "user")).to_have_text("How should we heat an old house?")
+    expect(page.locator(".streaming.caret")).to_be_visible()
+    expect(page.locator("#stop")).to_be_visible()
+    expect(agent(page, "assistant")).to_have_attribute("data-status", "running")
+
+    expect(agent(page, "researcher")).to_have_attribute("data-status", "running")
+    expect(agent(page, "strategist")).to_have_attribute("data-status", "running")
+    expect(agent(page, "researcher")).to_contain_text("Heartbeat")
+    expect(page.locator("#activity")).to_have_text("Waiting for sub-agents")
+    task = page.locator('.call[data-tool="send_message"]').first
+    task.locator("summary").first.click()
+    expect(task.locator(".fold-body .message")).to_contain_text("researcher, demo")
+    expect(message(page).first).to_contain_text("My plan")
+    expect(message(page).first.locator("> .prose")).not_to_contain_text("researcher, demo")
+
+    question = page.locator(".question")
+    expect(question).to_be_visible(timeout=40_000)
+    for name in ("researcher", "strategist"):
+        expect(agent(page, name)).to_have_attribute("data-reason", "completed")
+    expect(agent(page, "assistant")).to_have_attribute("data-status", "waiting_user")
+    question.get_by_role("radio").nth(1).check()
+    question.get_by_role("button", name="Answer", exact=True).click()
+    expect(question).to_be_hidden()
+    expect(message(page).last).to_contain_text("That was the demo's whole turn")
+    is_idle(page)
+    expect(page.locator("#title")).to_have_text("How should we heat an old house?")
+    page.get_by_role("tab", name="Work log").click()
+    expect(page.locator('.log [data-kind="question_answered"]')).to_be_visible()
+
+
+def test_markdown_is_rendered_when_a_message_is_complete(page):
+    send(page, "hello")
+    expect(message(page).last.locator("code").first).to_be_visible()
+    is_idle(page)
+
+
+@pytest.mark.parametrize("how", ["button", "escape"])
+def test_stop_in_mid_sentence(page, how):
+    send(page, "Write a long text")
+    expect(message(page).last).to_contain_text("3. A stopped")
+    if how == "button":
+        page.locator("#stop").click()
+    else:
+        page.keyboard.press("Escape")
+    expect(page.locator(".notice")).to_have_text(
+        "Stopped. What can I help you with next?", timeout=3_000
+    )
+    is_idle(page)
+    expect(agent(page, "assistant")).to_have_attribute("data-status", "interrupted")
+    said = message(page).last.inner_text()
+    page.wait_for_timeout(700)
+    assert message(page).last.inner_text() == said
+    page.reload()
+    expect(page.locator(".notice")).to_have_text("Stopped. What can I help you with next?")
+    assert message(page).last.inner_text() == said
+
+
+def test_a_reload_in_mid_stream_loses_and_doubles_nothing(page):
+    send(page, "Write a long text")
+    for words in ("4. A stopped", "9. A stopped"):
+        expect(message(page).last).to_contain_text(words)
+        page.reload()
+    expect(message(page).last).to_contain_text("12. A stopped")
+    page.locator("#stop").click()
+    expect(page.locator(".notice")).to_be_visible()
+    shown = page.evaluate(
+        "[...agentsite.state.items.values()].find((i) => i.role == 'assistant').text"
+    )
+    session = page.url.rstrip("/").rpartition("/")[2]
+    saved = page.request.get(f"/api/chat/{session}").json()["messages"]
+    assert [m["content"] for m in saved if m["role"] == "assistant"] == [shown]
+
+
+def test_the_connection_mends_itself_when_the_web_node_is_killed(page, product):
+    send(page, "Write a long text")
+    expect(message(page).last).to_contain_text("2. A stopped")
+    for pid in descendants(product.child.pid):
+        if "daphne" in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGKILL)
+    expect(page.locator("#connection")).to_have_attribute("data-state", "reconnecting")
+    expect(page.locator("#connection")).to_have_attribute("data-state", "connected", timeout=60_000)
+    expect(message(page).last).to_contain_text("20. A stopped", timeout=30_000)
+    page.keyboard.press("Escape")
+    is_idle(page)
+
+
+def test_messages_wait_in_sight_and_are_answered_in_turn(page):
+    send(page, "Write a long text")
+    expect(message(page).last).to_contain_text("1. A stopped")
+    send(page, "hello")
+    expect(page.locator("#queue")).to_contain_text("hello")
+    page.keyboard.press("Escape")
+    expect(page.locator("#queue")).to_be_hidden()
+    expect(message(page, "user").last).to_have_text("hello")
+    expect(message(page).last).to_contain_text("built-in demo model")
+    is_idle(page)
+    expect(message(page, "user")).to_have_count(2)
+
+
+ANSWERS = {
+    "text": lambda card: card.locator("textarea").fill("By the river"),
+    "select": lambda card: card.get_by_role("radio").first.check(),
+    "multi": lambda card: [box.check() for box in card.get_by_role("checkbox").all()[:2]],
+    "form": lambda card: [
+        field.fill(
+            {"text": "House", "number": "12", "date": "2025-06-01"}[field.get_attribute("type")]
+        )
+        for field in card.locator("input").all()
+    ],
+    "date": lambda card: card.locator("input").fill("2025-06-01"),
+    "number": lambda card: card.locator("input").fill("42"),
+}
+
+
+@pytest.mark.parametrize("kind", [*ANSWERS, "confirm"])
+def test_each_kind_of_question(page, kind):
+    send(page, f"ask {kind}")
+    card = page.locator(".question")
+    expect(card).to_be_visible()
+    if kind == "confirm":
+        card.get_by_role("button", name="Yes").click()
+    else:
+        ANSWERS[kind](card)
+        card.get_by_role("button", name="Answer", exact=True).click()
+    expect(card).to_be_hidden()
+    expect(message(page).last).to_contain_text("You answered")
+    is_idle(page)
+
+
+def test_an_answer_that_is_missing_is_asked_for_and_the_question_stays(page):
+    send(page, "ask form")
+    card = page.locator(".question")
+    card.get_by_role("button", name="Answer", exact=True).click()
+    expect(card.get_by_role("alert")).to_be_visible()
+    expect(card).to_be_visible()
+
+
+def test_declining_is_not_a_yes(page):
+    send(page, "ask confirm")
+    page.get_by_role("button", name="Do not answer").click()
+    expect(page.locator(".question")).to_be_hidden()
+    expect(message(page).last).to_contain_text("You did not choose")
+
+
+def test_two_tabs_stay_in_step(page, context):
+    send(page, "hello")
+    expect(message(page).last).to_contain_text("demo model")
+    other = context.new_page()
+    other.goto(page.url)
+    send(page, "ask confirm")
+    expect(message(other, "user").last).to_have_text("ask confirm")
+    expect(other.locator(".question")).to_be_visible()
+    other.get_by_role("button", name="Yes").click()
+    for tab in (page, other):
+        expect(tab.locator(".question")).to_be_hidden()
+        expect(message(tab).last).to_contain_text("You answered")
+        expect(message(tab, "user")).to_have_count(2)
+
+
+def test_a_sub_agents_work_is_there_after_a_reload(page):
+    send(page, "How should we heat an old house?")
+    expect(page.locator(".question")).to_be_visible(timeout=40_000)
+    page.reload()
+    task = page.locator('.call[data-tool="send_message"]').first
+    expect(task).to_contain_text("completed")
+    task.locator("summary").first.click()
+    expect(task.locator(".fold-body .message").first).to_contain_text("researcher, demo")
+    expect(agent(page, "researcher")).to_contain_text("Collect the facts")
+
+
+def test_one_agent_is_stopped_alone(page):
+    send(page, "hello")
+    is_idle(page)
+    page.evaluate(  # at once, because the demo's sub-agents are done in two seconds
+        """new MutationObserver((_, self) => {
+            const button = document.querySelector('.agent[data-agent="strategist"] .icon-button');
+            if (button) { self.disconnect(); button.click(); }
+        }).observe(document.getElementById("agents"), {childList: true, subtree: true})"""
+    )
+    send(page, "How should we heat an old house?")
+    expect(agent(page, "strategist")).to_have_attribute("data-status", "interrupted")
+    expect(page.locator(".question")).to_be_visible(timeout=40_000)
+    expect(agent(page, "researcher")).to_have_attribute("data-status", "completed")
+
+
+def test_a_provider_that_fails_is_told(page):
+    send(page, "fail")
+    expect(page.locator('.notice[data-kind="error"]')).to_contain_text("without an answer")
+    is_idle(page)
+
+
+def test_the_page_in_chinese(open_browser):
+    page = open_browser(locale="zh-CN").new_page()
+    page.goto("/chat/new/")
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    send(page, "长文")
+    expect(message(page).last).to_contain_text("第3句")
+    page.get_by_role("button", name="停止").click()
+    expect(page.locator(".notice")).to_have_text("已停止生成。请告诉我接下来有什么可以帮您的？")
+    expect(agent(page, "assistant")).to_contain_text("已停止")
+    page.get_by_role("button", name="English").click()
+    expect(page.locator("html")).to_have_attribute("lang", "en")
+
+
+def test_the_page_on_a_phone(open_browser):
+    phone = {"width": 390, "height": 844}
+    page = open_browser(viewport=phone, has_touch=True, is_mobile=True).new_page()
+    page.goto("/chat/new/")
+    send(page, "hello")
+    expect(message(page).last).to_contain_text("demo model")
+    for drawer in ("sessions", "panel"):
+        page.locator(f'[data-opens="{drawer}"]').click()
+        expect(page.locator(f"#{drawer}")).to_be_in_viewport()
+        page.keyboard.press("Escape")
+        expect(page.locator(f"#{drawer}")).not_to_be_in_viewport()
+    assert page.evaluate("document.documentElement.scrollWidth") == phone["width"]
+
+
+def test_a_conversation_is_deleted_after_a_question(page):
+    send(page, "hello to be deleted")
+    own = page.locator("#session-list li", has=page.locator('[aria-current="page"]'))
+    gone = page.url
+    own.hover()
+    own.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Keep it").click()
+    expect(own).to_be_visible()
+    own.hover()
+    own.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.wait_for_url(lambda url: url != gone)
+    assert page.request.get(gone).status == 404
+
+
+def test_markup_in_a_message_stays_text(page):
+    send(page, "hello <img src=x onerror=alert(1)><script>alert(1)</script>")
+    expect(message(page, "user")).to_contain_text("<script>alert(1)</script>")
+    expect(page.locator("#messages img, #messages script")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#title")).to_contain_text("<img src=x")
+    expect(page.locator("#messages img, #session-list img")).to_have_count(0)
+
+
+def test_shift_enter_begins_a_new_line_and_a_composing_enter_sends_nothing(page):
+    field = page.get_by_role("textbox", name="Message")
+    field.fill("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    assert field.input_value() == "one\ntwo"
+    field.evaluate(
+        "e => e.dispatchEvent(new KeyboardEvent("
+        "'keydown', {key: 'Enter', isComposing: true, bubbles: true, cancelable: true}))"
+    )
+    assert field.input_value() == "one\ntwo"
+    page.keyboard.press("Enter")
+    page.wait_for_url(CONVERSATION)
+    expect(message(page, "user")).to_have_text("one\ntwo")
+
+
+def test_a_page_whose_session_ended_says_so(open_browser):
+    context = open_browser()
+    page = context.new_page()
+    page.goto("/chat/new/")
+    send(page, "hello")
+    expect(message(page).last).to_contain_text("demo model")
+    is_idle(page)
+    context.clear_cookies(name="sessionid")
+    page.evaluate("agentsite.stream.open(agentsite.stream.cursor)")
+    expect(page.locator("#connection")).to_contain_text("You are signed out")

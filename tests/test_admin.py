@@ -1,0 +1,253 @@
+"""The admin: every list and every row opens, shows markup as text, and changes nothing."""
+
+import datetime as dt
+import uuid
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from chat.models import ApiToken, ChatSession, Message, SignInLink
+from chat.signin import one_time_link
+from coordination.models import (
+    Event,
+    InboxMessage,
+    Lease,
+    Question,
+    Run,
+    Session,
+    Wait,
+    WaitItem,
+    WorkLogEntry,
+)
+
+SCRIPT = "<script>alert(1)</script>"
+MODELS = [
+    Session, Run, InboxMessage, Lease, Question, Wait, WaitItem, Event, WorkLogEntry,
+    ChatSession, Message, ApiToken, SignInLink,
+]  # fmt: skip
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def staff(client) -> User:
+    user = User.objects.create_superuser(SCRIPT)
+    client.force_login(user)
+    return user
+
+
+@pytest.fixture
+def story(staff) -> ChatSession:
+    """One turn: a master, two sub-agents, one of them lost, a question."""
+    return tell(staff)
+
+
+def tell(user: User, children: int = 2) -> ChatSession:
+    now = timezone.now()
+    session = Session.objects.create(last_seq=1)
+    chat = ChatSession.objects.create(session=session, owner=user, title=SCRIPT)
+    root_id = uuid.uuid4()
+    root = Run.objects.create(
+        id=root_id, session=session, agent_id="assistant", root_id=root_id, position=1,
+        status="completed", reason="completed", started_at=now, ended_at=now,
+    )  # fmt: skip
+    wait = Wait.objects.create(run=root, session_id=session.pk, opened_at=now, deadline_at=now)
+    for number in range(children):
+        task = InboxMessage.objects.create(
+            session=session, position=10 + number, sender="assistant", sender_run=root,
+            recipient="researcher", kind="task", content=SCRIPT, acked_at=now,
+        )  # fmt: skip
+        run = Run.objects.create(
+            session=session, agent_id="researcher", parent=root, root_id=root_id, depth=1,
+            task=task, position=100 + number, status="timeout", reason="lease_expired",
+            detail=SCRIPT, stop_requested_by=SCRIPT,
+        )  # fmt: skip
+        InboxMessage.objects.create(
+            session=session, position=200 + number, sender="system", recipient="assistant",
+            kind="result", content=SCRIPT, reason="lease_expired", in_reply_to=task,
+            accepted_for=task,
+        )  # fmt: skip
+        Lease.objects.create(
+            run=run, session_id=session.pk, agent_id="researcher", epoch=1, node_id=SCRIPT,
+            runner_id=SCRIPT, acquired_at=now, beat_at=now, expires_at=now, released_at=now,
+            end="lease_expired",
+        )  # fmt: skip
+        WaitItem.objects.create(wait=wait, task=task)
+    Question.objects.create(
+        session=session, run=root, agent_id="assistant", tool_call_id="c", ui_type="text",
+        question=SCRIPT, state="answered", answer=SCRIPT, options=[SCRIPT], closed_by=SCRIPT,
+        expires_at=now,
+    )  # fmt: skip
+    Event.objects.create(session=session, seq=1, run_id=root_id, type="CUSTOM", data=f'"{SCRIPT}"')
+    WorkLogEntry.objects.create(session=session, kind="x", run_id=root_id, text=SCRIPT)
+    Message.objects.create(
+        session=chat, agent_id="assistant", run_id=root_id, position=1, role="assistant",
+        content=SCRIPT, parts=[{"type": "text", "text": SCRIPT}], model_json=f'"{SCRIPT}"',
+    )  # fmt: skip
+    ApiToken.issue(user, SCRIPT)
+    one_time_link(user.get_username())
+    return chat
+
+
+def address(model, page: str, *args) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}", args=args)
+
+
+def test_every_model_is_listed():
+    assert set(MODELS) <= set(admin.site._registry)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_list_opens_and_shows_markup_as_text(client, story, model):
+    page = client.get(address(model, "changelist"))
+    assert page.status_code == 200
+    assert SCRIPT not in page.content.decode()
+    assert 'class="field-' in page.content.decode()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_row_opens_and_shows_markup_as_text(client, story, model):
+    for row in model.objects.all():
+        page = client.get(address(model, "change", row.pk))
+        assert page.status_code == 200
+        assert SCRIPT not in page.content.decode()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_history_cannot_be_added_to_changed_or_deleted(client, story, model):
+    row = model.objects.first()
+    assert client.get(address(model, "add")).status_code == 403
+    assert client.post(address(model, "change", row.pk), {}).status_code == 403
+    assert client.post(address(model, "delete", row.pk), {"post": "yes"}).status_code == 403
+    listed = client.get(address(model, "changelist")).content.decode()
+    assert "delete_selected" not in listed
+    assert model.objects.filter(pk=row.pk).exists()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_list_can_be_searched(client, story, model):
+    for query in ("script", str(uuid.uuid4()), "' OR 1=1"):
+        assert client.get(address(model, "changelist"), {"q": query}).status_code == 200
+
+
+@pytest.mark.parametrize("model", [m for m in MODELS if m not in (ApiToken, SignInLink)])
+def test_a_list_asks_the_database_no_more_often_for_more_rows(client, story, model):
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(address(model, "changelist")).status_code == 200
+        return len(captured)
+
+    queries()
+    few = queries()
+    for _ in range(3):
+        tell(story.owner)
+    assert queries() <= few + 1  # one more at most: a second page to count
+
+
+@pytest.mark.parametrize("model", [Run, InboxMessage, ChatSession, Session])
+def test_a_row_with_a_large_tree_asks_no_more_often(client, staff, model):
+    def queries(chat: ChatSession) -> int:
+        rows = {
+            Run: chat.session.runs.get(depth=0),
+            InboxMessage: chat.session.inbox.filter(kind="result")[0],
+            ChatSession: chat,
+            Session: chat.session,
+        }
+        with CaptureQueriesContext(connection) as captured:
+            client.get(address(model, "change", rows[model].pk))
+        return len(captured)
+
+    small, large = tell(staff, children=2), tell(staff, children=12)
+    queries(small)
+    assert queries(large) <= queries(small)
+
+
+def test_a_message_shows_the_chain_it_stands_in(client, story):
+    task = InboxMessage.objects.filter(kind="task")[0]
+    result = task.replies.get()
+    page = client.get(address(InboxMessage, "change", result.pk)).content.decode()
+    tree = page.split('<ul class="tree">', 1)[1]
+    assert tree.index(address(InboxMessage, "change", task.pk)) < tree.index(
+        address(InboxMessage, "change", result.pk)
+    )
+    assert "lease_expired" in tree
+
+
+def test_a_run_shows_its_tree_and_its_leases(client, story):
+    child = Run.objects.filter(depth=1)[0]
+    page = client.get(address(Run, "change", child.pk)).content.decode()
+    assert address(Run, "change", child.parent_id) in page
+    assert address(Lease, "change", child.leases.get().pk) in page
+    assert address(InboxMessage, "change", child.task_id) in page
+
+
+def test_the_links_between_lists_lead_somewhere(client, story):
+    for model in (Run, InboxMessage, Question, WorkLogEntry, Event):
+        answer = client.get(address(model, "changelist"), {"session__id__exact": story.pk})
+        assert answer.status_code == 200
+    said = client.get(address(Message, "changelist"), {"session__exact": story.pk})
+    assert said.status_code == 200
+
+
+def test_leases_held_now_can_be_told_from_the_audit(client, story):
+    Lease.objects.filter(pk=Lease.objects.all()[0].pk).update(released_at=None)
+    held = client.get(address(Lease, "changelist"), {"open": "yes"}).context["cl"].result_count
+    past = client.get(address(Lease, "changelist"), {"open": "no"}).context["cl"].result_count
+    assert (held, past) == (1, 1)
+
+
+# -- tokens ----------------------------------------------------------------------------------
+
+
+def test_a_token_is_revoked_from_the_list_once(client, story):
+    token = ApiToken.objects.get()
+    data = {"action": "revoke", "_selected_action": [token.pk]}
+    client.post(address(ApiToken, "changelist"), data)
+    token.refresh_from_db()
+    first = token.revoked_at
+    assert first is not None
+    client.post(address(ApiToken, "changelist"), data)
+    token.refresh_from_db()
+    assert token.revoked_at == first
+
+
+def test_revoking_needs_the_permission(client, story):
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename="view_apitoken"))
+    client.force_login(viewer)
+    token = ApiToken.objects.get()
+    client.post(
+        address(ApiToken, "changelist"), {"action": "revoke", "_selected_action": [token.pk]}
+    )
+    token.refresh_from_db()
+    assert token.revoked_at is None
+
+
+@pytest.mark.parametrize("model", [ApiToken, SignInLink])
+def test_no_hash_is_shown_in_full(client, story, model):
+    row = model.objects.first()
+    for page in (address(model, "changelist"), address(model, "change", row.pk)):
+        text = client.get(page).content.decode()
+        assert row.digest not in text
+        assert row.digest[:8] in text
+
+
+def test_the_admin_is_for_staff(client, story):
+    client.force_login(User.objects.create_user("ann"))
+    for model in MODELS:
+        assert client.get(address(model, "changelist")).status_code == 302
+
+
+def test_times_are_told_to_the_millisecond():
+    from coordination.admin import moment, took
+
+    at = dt.datetime(2025, 1, 2, 3, 4, 5, 678_900, tzinfo=dt.UTC)
+    assert moment(at) == "2025-01-02 03:04:05.678"
+    assert took(at, at + dt.timedelta(milliseconds=1500)) == "1.500 s"
+    assert took(at, at + dt.timedelta(hours=1)) == "1:00:00"
+    assert took(at, None) == "—"
