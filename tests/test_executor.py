@@ -534,9 +534,10 @@ async def test_the_tail_that_ends_in_vain_asks_the_model_once_and_says_what_is_m
         following = await ended(await say(chat, "and now?"))
         assert following.status == "completed"
         assert "forty-two" in model.of("assistant")[-1].said
-    taken = Message.objects.filter(content__contains="forty-two", agent_id="assistant", role="system")
+    taken = Message.objects.filter(
+        content__contains="forty-two", agent_id="assistant", role="system"
+    )
     assert await db(taken.count) == 1
-    await at_rest(chat)
 
 
 async def test_as_many_masters_waiting_as_there_are_slots_still_get_their_results(chat):
