@@ -3,6 +3,7 @@
     sqlite    SQLite, Valkey: what `serve` runs on
     mariadb   MariaDB, Redis: what a cluster runs on
     cluster   real nodes, started and killed; one after the other, because times are measured
+    browser   the page in a real browser, against `serve`
 
 `ON=sqlite` runs one of them. The servers are private: in a temporary folder, on free loopback
 ports, gone when this ends, however it ends.
@@ -27,9 +28,10 @@ PARALLEL = ["-n", os.environ.get("TEST_PROCESSES", "2")]
 NOTHING_COLLECTED = 5  # pytest's exit code; right for a form that the arguments leave nothing for
 
 FORMS: dict[str, list[str]] = {
-    "sqlite": [*PARALLEL, "-m", "not cluster"],
-    "mariadb": [*PARALLEL, "-m", "not cluster"],
+    "sqlite": [*PARALLEL, "-m", "not cluster and not browser"],
+    "mariadb": [*PARALLEL, "-m", "not cluster and not browser"],
     "cluster": ["-m", "cluster"],
+    "browser": ["-m", "browser"],
 }
 
 

@@ -12,15 +12,10 @@ from tests.browser.product import Product
 expect.set_options(timeout=20_000)
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "browser: the product in a real browser; needs Chromium")
-
-
 def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in item.path.parts:
             item.add_marker("browser")
-            item.add_marker(pytest.mark.xdist_group("browser"))
 
 
 @pytest.fixture(scope="session")
