@@ -12,6 +12,7 @@ Every test here carries the mark ``cluster``: they run one after the other, beca
 times. They hold what was promised; ``benchmarks/spine.py`` says how far below that it is.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -57,6 +58,9 @@ def start_cluster(
 def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
     return start_cluster()
 
+
+# As often as the trials ask for: some minutes more.
+IN_FULL = bool(os.environ.get("TRIALS_IN_FULL"))
 
 SHORT_TIMES = {
     "AGENT_LEASE_TTL": "4",

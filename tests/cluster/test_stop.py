@@ -5,13 +5,14 @@ import time
 import pytest
 
 from tests.cluster.client import custom, finished, first, texts
+from tests.cluster.conftest import IN_FULL
 
 ENDLESS = [{"tokens": 100_000, "rate": 50}]
-STOPS = 6
+STOPS = 50 if IN_FULL else 20
 TOLD_LATE = 0.1  # seconds that the provider may take to read what was sent before the stop
 
 
-def test_fifty_stops_through_the_other_node(site):
+def test_many_stops_through_the_other_node(site):
     """Each is answered with what is true, and the provider's stream is closed at once."""
     took = []
     for number in range(STOPS):
@@ -41,7 +42,7 @@ def test_fifty_stops_through_the_other_node(site):
 def test_no_model_call_begins_after_stopped(site, through):
     """Stop 0 to 200 ms after the message: while it is queued, claimed, or just before the call."""
     stopped = {}
-    for delay in range(0, 201, 10):
+    for delay in range(0, 201, 20):
         script = site.play(assistant=[ENDLESS])
         chat = site.session()
         if through == "http":
