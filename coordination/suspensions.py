@@ -8,6 +8,7 @@ one wins, the others say why, and only an answer ever counts as one.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,16 +49,31 @@ class Ask:
             case "date":
                 return {"type": "string", "format": "date"}
             case "form":
-                names = [str(f["name"]) for f in self.fields]
                 needed = [str(f["name"]) for f in self.fields if f.get("required")]
                 return {
                     "type": "object",
-                    "properties": {name: {} for name in names},
+                    "properties": {str(f["name"]): _field_schema(f) for f in self.fields},
                     "required": needed,
                     "additionalProperties": False,
                 }
             case _:
                 return {"type": "string"}
+
+
+def _field_schema(form_field: dict[str, Any]) -> dict[str, Any]:
+    match form_field.get("type"):
+        case "number":
+            return {"type": "number"}
+        case "date":
+            return {"type": "string", "format": "date"}
+        case "confirm":
+            return {"type": "boolean"}
+        case "select":
+            return {"enum": [option_value(option) for option in form_field.get("options", ())]}
+        case "text":
+            return {"type": "string"}
+        case _:
+            return {}
 
 
 def option_value(option: Any) -> Any:
@@ -102,7 +118,7 @@ def check_answer(question: Question, payload: Any) -> Any:
         "date": lambda: isinstance(payload, str) and _is_date(payload),
         "form": lambda: isinstance(payload, dict) and _fits_form(question, payload),
     }
-    if not fits[question.ui_type]():
+    if not (_is_json(payload) and fits[question.ui_type]()):
         raise Invalid(
             "invalid_answer",
             f"The answer does not fit this question of type {question.ui_type}: it must match "
@@ -129,11 +145,38 @@ def _is_date(value: str) -> bool:
     return True
 
 
+def _is_json(value: Any) -> bool:
+    """False for NaN and the infinities, which Python reads from JSON and no database takes."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _fits_form(question: Question, payload: dict[str, Any]) -> bool:
-    names = {str(f["name"]) for f in question.fields}
-    needed = {str(f["name"]) for f in question.fields if f.get("required")}
+    by_name = {str(f["name"]): f for f in question.fields}
+    needed = {name for name, f in by_name.items() if f.get("required")}
     given = {name for name, value in payload.items() if value not in (None, "")}
-    return set(payload) <= names and needed <= given
+    if not (set(payload) <= set(by_name) and needed <= given):
+        return False
+    return all(_fits_field(by_name[name], payload[name]) for name in given)
+
+
+def _fits_field(form_field: dict[str, Any], value: Any) -> bool:
+    match form_field.get("type"):
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "date":
+            return isinstance(value, str) and _is_date(value)
+        case "confirm":
+            return isinstance(value, bool)
+        case "select":
+            return value in map(option_value, form_field.get("options", ()))
+        case "text":
+            return isinstance(value, str)
+        case _:
+            return True
 
 
 @unit_of_work

@@ -19,6 +19,7 @@ import json
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -76,7 +77,7 @@ class Tool:
     function: Function
     repeatable: bool = True
 
-    @property
+    @cached_property  # before every model call, and building a schema takes a millisecond
     def spec(self) -> ToolSpec:
         """What the model is told."""
         schema = self.arguments.model_json_schema()
@@ -95,7 +96,9 @@ class Tool:
 
     def _parse(self, arguments: str) -> BaseModel:
         try:
-            return self.arguments.model_validate(json.loads(arguments or "{}"))
+            return self.arguments.model_validate(
+                json.loads(arguments or "{}", parse_constant=_refuse)
+            )
         except ValidationError as error:
             faults = "; ".join(
                 f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()
@@ -105,6 +108,10 @@ class Tool:
             ) from None
         except ValueError:
             raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
 
 
 @overload
