@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError
 from django.utils import timezone
 
 from . import endings, leases, rendezvous, suspensions, worklog
@@ -43,7 +43,7 @@ class LeaseGuard:
         self._notice_own_absence(now)
         try:
             suspects = self._suspects()
-        except DatabaseError:
+        except (DatabaseError, InterfaceError):
             self.trust_from = now + conf.lease_ttl + conf.lease_grace
             raise
         self.missing_since = {lease.pk: self.missing_since.get(lease.pk, now) for lease in suspects}
