@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "channels",
+    "ninja",  # for the scripts of /api/docs, which would come from elsewhere
     "coordination",
     "chat",
     "agentsite",

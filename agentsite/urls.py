@@ -7,6 +7,11 @@ from django.urls import include, path
 from chat.transports import health, pages
 from chat.transports.api import api
 
+# What is refused before any view is found: JSON below /api/, pages elsewhere.
+handler400 = "chat.transports.errors.handler400"
+handler404 = "chat.transports.errors.handler404"
+handler500 = "chat.transports.errors.handler500"
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),

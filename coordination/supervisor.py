@@ -11,6 +11,7 @@ they see the end of their input, and leave, and without it nobody would beat for
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
@@ -30,6 +31,7 @@ from .models import Lease
 log = logging.getLogger(__name__)
 
 ALIVE_EVERY = 1.0  # seconds between a runner's signs that its loop turns
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 KILL_AFTER_DRAIN = 5.0  # seconds past AGENT_DRAIN for settling; then a runner is hung
 
 
@@ -186,6 +188,15 @@ class Supervisor:
 
 def _has_fenced(runner_id: str) -> bool:
     return Lease.objects.filter(runner_id=runner_id, end=Lease.End.FENCED).exists()
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to end this process with its supervisor, however blocked it is by then.
+
+    Elsewhere than on Linux only the end of standard input says so, to a loop that still turns.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 async def say_alive() -> None:

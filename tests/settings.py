@@ -26,5 +26,8 @@ from agentsite.settings import DATABASES  # noqa: E402
 
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(TEST_DIR / "test.sqlite3")}
+else:
+    # A table that somebody forgot to let go of is an error that says so, not a day of silence.
+    DATABASES["default"]["OPTIONS"]["init_command"] += ", lock_wait_timeout = 40"
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # quick is enough

@@ -22,7 +22,7 @@ def read(url: str) -> bytes:
 def test_nodes_come_up_and_come_back(start_cluster, server):
     cluster = start_cluster(nginx=True, server=server)
     assert read(f"{cluster.url}/healthz")
-    for node in cluster.nodes:
+    for node in (cluster.web[0], cluster.workers[0]):
         node.kill()
         assert not node.alive
         node.start()
@@ -30,19 +30,22 @@ def test_nodes_come_up_and_come_back(start_cluster, server):
     assert all(read(f"{node.url}/healthz") for node in cluster.web)
 
 
-def test_a_killed_worker_takes_its_runners_along(cluster):
+def test_a_killed_worker_takes_its_runners_along(start_cluster):
+    cluster = start_cluster(web=0, workers=1)
     runners = cluster.workers[0].runners()
     os.kill(cluster.workers[0].pid, signal.SIGKILL)
     until(lambda: all(map(is_gone, runners)), what="the runners' end", timeout=30)
 
 
-def test_every_node_ends_by_itself_when_asked(cluster):
+def test_every_node_ends_by_itself_when_asked(start_cluster):
+    cluster = start_cluster(web=1, workers=1)
     assert all(node.terminate(timeout=60) for node in cluster.nodes)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_says_what_runs_where_and_ends_cleanly(tmp_path, signum):
     argv = [sys.executable, "manage.py", "cluster", "--folder", tmp_path / "cluster"]
+    argv += ["--web", "1", "--workers", "1"]
     env = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     log = tmp_path / "said"
     command = spawn(argv, name="cluster", log=log, cwd=BASE_DIR, env=env)

@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand
 from chat.executor import execute
 from chat.llm import get_model
 from coordination.conf import conf
-from coordination.supervisor import Supervisor, new_node_id, say_alive
+from coordination.supervisor import Supervisor, die_with_parent, new_node_id, say_alive
 from coordination.worker import Runner, read_orders
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
