@@ -157,7 +157,7 @@ class Turn:
                 memory.save_response,
                 self.run_row,
                 message_id,
-                stream.completed.response,
+                memory.cleaned(stream.completed.response),
                 stream.completed.usage,
                 text_open=stream.text_open,
             )
@@ -236,6 +236,7 @@ class _StreamToLog:
         run, put = self.run, self.writer.put
         match event:
             case TextDelta(text):
+                text = memory.clean(text)
                 self.end_reasoning()
                 if not self.text_open:
                     put(run, vocabulary.text_start(run, self.message_id))
@@ -245,12 +246,12 @@ class _StreamToLog:
                 if self.reasoning_id is None:
                     self.reasoning_id = str(uuid.uuid4())
                     put(run, *vocabulary.reasoning_start(run, self.reasoning_id))
-                put(run, vocabulary.reasoning_content(run, self.reasoning_id, text))
+                put(run, vocabulary.reasoning_content(run, self.reasoning_id, memory.clean(text)))
             case ToolCallStarted(call_id, name):
                 self.end_reasoning()
                 put(run, vocabulary.tool_call_start(run, call_id, name, self.message_id))
             case ToolCallArgs(call_id, delta):
-                put(run, vocabulary.tool_call_args(run, call_id, delta))
+                put(run, vocabulary.tool_call_args(run, call_id, memory.clean(delta)))
             case ToolCallEnded(call_id):
                 put(run, vocabulary.tool_call_end(run, call_id))
             case StepCompleted():

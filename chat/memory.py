@@ -10,6 +10,7 @@ that is not there; arguments that are no JSON are never sent back.
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -222,6 +223,27 @@ def _add(
         parts=parts,
         model_json=model_json,
     )
+
+
+# -- text that can be kept --------------------------------------------------------------------
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """A lone surrogate, such as half a pair that a provider has cut, becomes U+FFFD."""
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def cleaned(response: ModelResponse) -> ModelResponse:
+    """The response with every text of it as its readers have seen it."""
+    for part in response.parts:
+        match part.part_kind:
+            case "text" | "thinking":
+                part.content = clean(part.content)
+            case "tool-call" if isinstance(part.args, str):
+                part.args = clean(part.args)
+    return response
 
 
 # -- saving a step ---------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
 import threading
 import uuid
@@ -88,6 +89,7 @@ class Hub:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.heard_at: float | None = None  # loop time at which our own ping last came back
+        self._last_ping = 0
         self._handlers: dict[str, set[Callable[[Hint], None]]] = {}
         self._gap_handlers: set[Callable[[], None]] = set()
         self._outbox: deque[tuple[str, Hint]] = deque()
@@ -173,13 +175,15 @@ class Hub:
     async def _ping_for_ever(self) -> None:
         group = self._name
         self.subscribe(group, self._heard)
-        while True:
-            self.post(group, {"type": "wakeup", "group": group, "kind": "ping"})
+        for number in itertools.count(1):
+            self.post(group, {"type": "wakeup", "group": group, "kind": "ping", "number": number})
             await asyncio.sleep(PING_EVERY if self.listening else LISTEN_PAUSE)
 
-    def _heard(self, _: Hint) -> None:
-        if not self.listening:
+    def _heard(self, ping: Hint) -> None:
+        """Where a ping was lost, hints may have been lost with it."""
+        if not self.listening or ping["number"] > self._last_ping + 1:
             self.loop.call_soon(self._tell_gap)
+        self._last_ping = ping["number"]
         self.heard_at = self.loop.time()
 
     def _tell_gap(self) -> None:

@@ -52,6 +52,8 @@ async def ask_user(
         raise ToolError("options: each option must be different.")
     if ui_type == "form" and not fields:
         raise ToolError("fields: a form needs fields.")
+    if len({field.name for field in fields}) != len(fields):
+        raise ToolError("fields: each field must have a name of its own.")
     try:
         check_size(question)
     except Refused as refusal:

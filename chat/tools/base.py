@@ -17,7 +17,7 @@ import asyncio
 import inspect
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_type_hints, overload
@@ -96,9 +96,10 @@ class Tool:
 
     def _parse(self, arguments: str) -> BaseModel:
         try:
-            return self.arguments.model_validate(
-                json.loads(arguments or "{}", parse_constant=_refuse)
-            )
+            given = json.loads(arguments or "{}", parse_constant=_refuse)
+            if not all(map(is_text, _strings(given))):
+                raise ToolError(f"invalid_text: {self.name}: leave out NUL and lone surrogates.")
+            return self.arguments.model_validate(given)
         except ValidationError as error:
             faults = "; ".join(
                 f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()
@@ -108,6 +109,24 @@ class Tool:
             ) from None
         except ValueError:
             raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
+
+
+def is_text(text: str) -> bool:
+    """False for what a database, a log or a provider would choke on."""
+    return not any(char == "\x00" or "\ud800" <= char <= "\udfff" for char in text)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case list():
+            for item in value:
+                yield from _strings(item)
+        case dict():
+            for name, item in value.items():
+                yield name
+                yield from _strings(item)
 
 
 def _refuse(constant: str) -> Any:
