@@ -37,7 +37,7 @@ from tests.core import (
     send,
     until,
 )
-from tests.fakes.step_model import Gate, ScriptedModel, call, think
+from tests.fakes.step_model import Gate, ScriptedModel, call, raw_call, think
 
 pytestmark = [pytest.mark.usefixtures("core"), pytest.mark.django_db(transaction=True)]
 
@@ -79,6 +79,17 @@ async def test_an_answer_streams_and_is_saved_to_the_letter(chat):
     assert run.status == "completed"
     assert run.usage["total_tokens"] == 15
     assert await answers(chat, run) == ["".join(words)]
+    await at_rest(chat)
+
+
+async def test_half_a_character_of_a_provider_does_not_break_the_turn(chat):
+    """Some providers cut a pair of surrogates in two."""
+    step = ["a\ud83d", "\ude00b", think("\ud800"), raw_call("check_inbox", '{"\ud800": 1}')]
+    model = ScriptedModel(assistant=[step])
+    async with node(model):
+        run = await ended(await say(chat))
+    assert run.status == "completed"
+    assert (await answers(chat, run))[0] == "a\ufffd\ufffdb"
     await at_rest(chat)
 
 

@@ -1,0 +1,148 @@
+"""A supervisor keeps its runners, sees a dead one at once, and takes them along when it drains."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from coordination import endings, interrupts
+from coordination.conf import conf
+from coordination.db import db
+from coordination.models import Lease, Run
+from coordination.supervisor import Supervisor, new_node_id
+from tests.core import again, at_rest, begin, claim, new_chat, post, send, until
+
+pytestmark = [
+    pytest.mark.usefixtures("core", "hub"),
+    pytest.mark.django_db(transaction=True),
+]
+
+CHILD = """
+import json, sys, time
+print("alive", flush=True)
+for line in sys.stdin:
+    if "drain" in json.loads(line):
+        break
+"""
+DEAF = "import time\nprint('alive', flush=True)\ntime.sleep(600)"
+
+
+@pytest.fixture
+async def supervised(monkeypatch):
+    """Starts a supervisor over children that run this program."""
+    monkeypatch.setattr(conf, "heartbeat_interval", 0.1)
+    monkeypatch.setattr(conf, "restart_pause", 0.01)
+    started = []
+
+    def start(program=CHILD, processes=1):
+        supervisor = Supervisor(
+            [sys.executable, "-c", program], processes=processes, node_id=new_node_id()
+        )
+        started.append((supervisor, asyncio.ensure_future(supervisor.run())))
+        return supervisor
+
+    yield start
+    for supervisor, task in started:
+        supervisor.stop()
+        for child in list(supervisor.children.values()):
+            child.process.kill()
+        async with asyncio.timeout(10):
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def children(supervisor, count=1):
+    async with asyncio.timeout(10):
+        while len(supervisor.children) < count:
+            await asyncio.sleep(0.01)
+    return list(supervisor.children.values())
+
+
+async def test_a_dead_runner_s_runs_are_settled_at_once_and_it_is_replaced(supervised):
+    supervisor = supervised()
+    (child,) = await children(supervisor)
+    chat = await db(new_chat)
+
+    def work():
+        master = claim(post(chat), child.runner_id, supervisor.node_id)
+        return master, begin(send(master)[1], child.runner_id)
+
+    master, sub = await db(work)
+    died = time.monotonic()
+    os.kill(child.process.pid, signal.SIGKILL)
+    await until(lambda: Run.objects.filter(pk=sub.pk, reason="crashed").exists())
+    assert time.monotonic() - died < conf.lease_ttl / 2  # told by the exit, not by the lease
+    assert (await db(again, master)).status == "queued"
+    await at_rest(chat)
+    (other,) = await children(supervisor)
+    assert other.runner_id != child.runner_id
+
+
+async def test_the_beat_renews_for_the_runner(supervised):
+    supervisor = supervised()
+    (child,) = await children(supervisor)
+    run = await db(lambda: claim(post(new_chat()), child.runner_id, supervisor.node_id))
+    await until(lambda: Lease.objects.get(run=run).beats >= 2)
+
+
+async def test_a_supervisor_does_not_beat_for_strangers(supervised):
+    supervisor = supervised()
+    (child,) = await children(supervisor)
+    run = await db(lambda: claim(post(new_chat()), child.runner_id + "0", supervisor.node_id))
+    mine = await db(lambda: claim(post(new_chat()), child.runner_id, supervisor.node_id))
+    await until(lambda: Lease.objects.get(run=mine).beats >= 2)
+    assert (await db(Lease.objects.get, run=run)).beats == 0
+
+
+async def test_a_runner_that_is_deaf_to_a_fence_is_killed(supervised, monkeypatch):
+    monkeypatch.setattr(conf, "stop_grace", 0.2)
+    supervisor = supervised(DEAF)
+    (child,) = await children(supervisor)
+    run = await db(lambda: claim(post(new_chat()), child.runner_id, supervisor.node_id))
+    await db(interrupts.request, run.session_id, by="alice")
+    async with asyncio.timeout(10):
+        await child.process.wait()
+    assert child.process.returncode == -signal.SIGKILL
+    await until(lambda: again(run).status == "interrupted")
+
+
+async def test_a_runner_that_is_only_quiet_is_left_alone(supervised, monkeypatch):
+    monkeypatch.setattr(conf, "stop_grace", 0.05)
+    supervisor = supervised(DEAF)
+    (child,) = await children(supervisor)
+    await asyncio.sleep(0.1)
+    await supervisor._kill_the_deaf()
+    assert child.process.returncode is None
+
+
+async def test_stopping_drains_every_runner_and_ends(supervised):
+    supervisor = supervised(processes=2)
+    members = await children(supervisor, 2)
+    supervisor.stop()
+    async with asyncio.timeout(10):
+        for child in members:
+            assert await child.process.wait() == 0
+    assert supervisor.children == {}
+
+
+async def test_the_guard_of_a_node_judges_other_nodes_runs(supervised, monkeypatch):
+    monkeypatch.setattr(conf, "lease_grace", 0.1)
+    supervised()
+    chat = await db(new_chat)
+
+    def lost():
+        from tests.core import expire_leases
+
+        child = begin(send(claim(post(chat), "dead.1", "dead"))[1], "dead.1")
+        expire_leases(child)
+        return child
+
+    child = await db(lost)
+    await until(lambda: Run.objects.filter(pk=child.pk, reason="lease_expired").exists())
+
+
+def test_no_two_lives_of_a_host_have_one_name():
+    assert len({new_node_id() for _ in range(100)}) == 100
+    assert endings
