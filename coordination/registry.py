@@ -31,7 +31,7 @@ class Execution:
     gate: asyncio.Event  # closed while the lease could not be renewed: no new call, no write
     task: asyncio.Task[None] | None = None
     cause: Cause | None = None
-    begun: bool = False
+    begun: bool = False  # between its first line and its settlement a task can be cancelled
     draining: bool = False  # at the next saved step, hand over
     claimed_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
@@ -40,6 +40,10 @@ class Execution:
         self.begun = True
         if self.cause is not None:
             raise asyncio.CancelledError
+
+    def leave(self) -> None:
+        """The run is being settled: from here on a cancellation would only cut that short."""
+        self.begun = False
 
     def cancel(self, cause: Cause) -> None:
         """Cancel once: a second ``cancel()`` would break the settlement of the first.

@@ -124,10 +124,12 @@ class Runner:
             execution.begin()
             await self.execute(execution, self.writer)
         except Fenced:
+            execution.leave()
             await self._leave_as_the_row_says(execution)
         except asyncio.CancelledError:
             await self._leave(execution, execution.cause or Cause.HANDOVER)
         except Exception as error:
+            execution.leave()
             log.exception("run_failed", extra=_names(run))
             await self._keep_words(run)
             await self._settle(execution, endings.failed, f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What the tests of the core share: rows in a given state, a runner in this process, the state at rest.
+"""What the tests of the core share: rows in a state, a runner in this process, what rest means.
 
 Time is moved, not slept through (``back_in_time``); states are waited for (``until``). A test that
 ends with ``at_rest`` has shown that nothing is stuck, doubled or left open in its session.
@@ -25,7 +25,6 @@ from django.db.models import F
 from django.utils import timezone
 from pydantic import TypeAdapter
 
-import chat.llm.provider  # noqa: F401: as a worker does, before a loop has to wait for it
 from chat import actions, memory
 from chat.executor import execute
 from chat.llm import Usage
@@ -114,7 +113,13 @@ def say(run: Run, text: str, *, message_id: uuid.UUID | None = None, ended: bool
 
 
 def log_call(
-    run: Run, call_id: str, name: str, arguments: str, *, message_id: uuid.UUID, ended: bool = True
+    run: Run,
+    call_id: str,
+    name: str,
+    arguments: str,
+    *,
+    message_id: uuid.UUID | str,
+    ended: bool = True,
 ) -> None:
     """Log a tool call, as the owner's event writer does."""
     written = [
@@ -180,7 +185,7 @@ def in_threads(*functions: Callable[[], Any]) -> list[Any]:
         try:
             barrier.wait(10)
             results[index] = function()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the test looks at it
             results[index] = error
         finally:
             connection.close()

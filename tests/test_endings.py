@@ -6,6 +6,7 @@ import pytest
 
 from chat import memory
 from chat.executor import finish
+from chat.tools.base import Value
 from coordination import endings, interrupts, rendezvous, runs, suspensions
 from coordination.conf import conf
 from coordination.errors import Fenced
@@ -355,7 +356,7 @@ def _call(call_id="c1"):
 FENCED_WRITERS = {
     "events": lambda zombie: say(zombie, "from the grave"),
     "response": lambda zombie: respond_with(zombie, ""),
-    "outcomes": lambda zombie: memory.save_outcomes(zombie, [(_call(), memory.Value("late"))]),
+    "outcomes": lambda zombie: memory.save_outcomes(zombie, [(_call(), Value("late"))]),
     "collect": lambda zombie: memory.collect(zombie, [_call()]),
     "take in": memory.take_in,
     "send": lambda zombie: send(zombie, "reviewer", call_id="late"),
@@ -389,7 +390,7 @@ def test_a_fenced_runner_ends_nothing(chat, zombie, end):
 def test_a_fenced_runner_renews_nothing(chat, zombie):
     from coordination import leases
 
-    assert [held for held in leases.renew(["r1"])] == []
+    assert leases.renew(["r1"]) == []
 
 
 def _everything(session_id):

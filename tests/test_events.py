@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import uuid
 
 import pytest
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
@@ -40,9 +41,14 @@ async def run(transactional_db):
 @in_transaction
 def test_what_a_transaction_undoes_was_never_logged():
     session = Session.objects.create()
-    with pytest.raises(RuntimeError), locked(session.pk) as held:
-        events.append(held, None, custom(1))
-        raise RuntimeError
+
+    def undone():
+        with locked(session.pk) as held:
+            events.append(held, None, custom(1))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        undone()
     with locked(session.pk) as held:
         events.append(held, None, custom(2))
     assert numbers(session.pk) == [2]
@@ -213,10 +219,14 @@ def _slow(monkeypatch):
 async def test_one_commit_carries_all_sessions(run, monkeypatch):
     others = [await db(lambda: claim(post(new_chat()))) for _ in range(3)]
     commits = []
-    real = events._commit_streams
     slow = _slow(monkeypatch)
     held = events._commit_streams
-    monkeypatch.setattr(events, "_commit_streams", lambda s: (commits.append(len(s)), held(s))[1])
+
+    def commit(streams):
+        commits.append(len(streams))
+        return held(streams)
+
+    monkeypatch.setattr(events, "_commit_streams", commit)
     writer = Writer()
     writer.put(run, vocabulary.text_start(run, "t"))
     await asyncio.to_thread(slow.wait_until_begun)
@@ -227,7 +237,6 @@ async def test_one_commit_carries_all_sessions(run, monkeypatch):
         await writer.flush(other)
         assert len(await db(logged, other.session_id, "TEXT_MESSAGE_START")) == 1
     assert commits == [1, 3]
-    assert real
 
 
 @for_real
@@ -307,7 +316,7 @@ async def test_a_run_that_may_log_no_more_is_told_so(run, why):
     }
     await db(changes[why])
     before = await db(lambda: len(logged(run.session_id)))
-    refused = []
+    refused: list[uuid.UUID] = []
     writer = Writer(on_refused=refused.append)
     writer.put(run, vocabulary.text_start(run, "late"))
     with pytest.raises(Fenced):
@@ -331,10 +340,13 @@ async def test_a_stopped_run_does_not_hold_up_its_neighbours(run):
 @for_real
 async def test_a_word_in_the_log_is_progress(run):
     before = (await db(again, run)).last_progress_at
+    assert before is not None
     writer = Writer()
     writer.put(run, vocabulary.text_start(run, "t"))
     await writer.flush(run)
-    assert (await db(again, run)).last_progress_at > before
+    after = (await db(again, run)).last_progress_at
+    assert after is not None
+    assert after > before
 
 
 @for_real

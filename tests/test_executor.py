@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -405,7 +406,9 @@ async def test_a_question_is_answered_after_everything_restarted(chat):
         await reaches(run, "waiting_user")
         await at_rest(chat)
     question = await db(Question.objects.get)
-    assert await actions.respond(chat, question.pk, payload="the red one", by="alice") == run.pk
+    assert (
+        await actions.respond(chat, str(question.pk), payload="the red one", by="alice") == run.pk
+    )
     async with node(model, "r2"):
         assert (await ended(run)).status == "completed"
     assert "the red one" in model.requests[-1].said
@@ -456,7 +459,7 @@ async def test_the_question_of_a_sub_agent_reaches_its_asker_and_the_clock_of_th
         assert await db(rendezvous.expire_due) == 0
     model_after = model
     async with node(model_after, "r2"):
-        await actions.respond(chat, question.pk, payload="red", by="alice")
+        await actions.respond(chat, str(question.pk), payload="red", by="alice")
         assert (await ended(run)).status == "completed"
     assert "the red one it is" in model.of("assistant")[-1].said
     interrupts = [
@@ -625,13 +628,13 @@ async def test_a_large_result_reaches_the_master_whole(chat):
 )
 async def test_a_master_hears_exactly_how_its_sub_agent_ended(chat, monkeypatch, how, status):
     made = call("send_message", to="researcher", content="look", await_result=True)
-    script = {
+    scripts: dict[str, Any] = {
         "nothing": [[]],
         "error": [[ModelError("provider_refused", "refused by the provider")]],
         "budget": [[call("check_inbox")] for _ in range(9)],
-    }[how]
+    }
     monkeypatch.setattr(conf, "max_steps", 3)
-    model = ScriptedModel(assistant=[[made]], researcher=script)
+    model = ScriptedModel(assistant=[[made]], researcher=scripts[how])
     async with node(model):
         assert (await ended(await say(chat))).status == "completed"
     result = json.loads((await db(Message.objects.get, role="tool", agent_id="assistant")).content)

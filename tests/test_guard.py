@@ -16,7 +16,6 @@ from tests.core import (
     customs,
     expire_leases,
     in_threads,
-    lease_of,
     new_chat,
     post,
     send,
@@ -137,8 +136,7 @@ def _raises(error):
 
 
 def many(count, nodes):
-    members = [claim(post(new_chat()), f"r{n}", f"n{n % nodes}") for n in range(count)]
-    return members
+    return [claim(post(new_chat()), f"r{n}", f"n{n % nodes}") for n in range(count)]
 
 
 def test_half_of_the_cluster_at_once_is_an_alarm_and_no_verdict():

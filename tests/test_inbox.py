@@ -137,7 +137,7 @@ def test_a_run_reads_its_own_task_and_no_other_run_s(chat, master):
 
 def test_messages_are_taken_in_once_and_in_order(chat, master):
     for n in range(3):
-        task, child = send(master, f"researcher-{n + 2}", call_id=f"c{n}")
+        _, child = send(master, f"researcher-{n + 2}", call_id=f"c{n}")
         assert finish(begin(child, "r2"), f"result {n}", "r2")
     taken = [message.content for message in memory.take_in(master)]
     assert [text[-8:] for text in taken] == ["result 0", "result 1", "result 2"]
@@ -177,6 +177,8 @@ def test_the_first_result_is_accepted_and_a_later_one_is_kept_as_late(chat, mast
     with locked(chat.pk) as session:
         first = inbox.post_result(session, child, "one", sender="researcher", reason="completed")
         second = inbox.post_result(session, child, "two", sender="researcher", reason="completed")
+    assert first
+    assert second
     assert (first.accepted_for, first.late) == (task, False)
     assert (second.accepted_for, second.late) == (None, True)
     assert InboxMessage.objects.get(accepted_for=task) == first

@@ -1,12 +1,14 @@
 """Stop: at every position, over every path alone, against every other thing at the same moment."""
 
 import asyncio
+import dataclasses
 import uuid
 
 import pytest
 
 from chat import actions, memory
 from chat.models import Message
+from chat.tools import TOOLS
 from coordination import endings, interrupts, runs, wakeups
 from coordination.conf import conf
 from coordination.db import db
@@ -41,11 +43,6 @@ for_real = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 async def chat(transactional_db, hub):
     return await db(new_chat)
-
-
-@pytest.fixture
-def beat_alone(monkeypatch, no_hints):
-    """Only the answer of the beat can stop a run."""
 
 
 async def say(chat, content="hello", **more):
@@ -192,24 +189,17 @@ async def test_stop_between_a_call_and_its_result(chat, slow_tool):
 @pytest.fixture
 def slow_tool(monkeypatch):
     """``check_inbox`` waits at a gate."""
-    from chat.tools import check_inbox as module
-    from chat.tools.check_inbox import check_inbox
-
     gate = Gate()
 
     async def waits(context):
         await gate.wait()
         return "nothing"
 
-    object.__setattr__(check_inbox, "function", waits)
-    yield gate
-    object.__setattr__(check_inbox, "function", _original_check_inbox)
-    assert module
+    monkeypatch.setitem(TOOLS, "check_inbox", dataclasses.replace(_check_inbox, function=waits))
+    return gate
 
 
-from chat.tools.check_inbox import check_inbox as _tool  # noqa: E402
-
-_original_check_inbox = _tool.function
+_check_inbox = TOOLS["check_inbox"]
 
 
 @for_real
@@ -269,7 +259,7 @@ async def test_stop_in_a_question_closes_it(chat):
         question = await db(Question.objects.get)
         assert question.state == "cancelled"
         with pytest.raises(Conflict) as refusal:
-            await actions.respond(chat, question.pk, payload="late", by="alice")
+            await actions.respond(chat, str(question.pk), payload="late", by="alice")
         assert refusal.value.code == "cancelled"
 
 
@@ -323,16 +313,16 @@ async def test_a_run_that_is_told_to_leave_before_its_first_line_leaves(chat, mo
 
     def start(runner, run):
         real(runner, run)
-        interrupts_recorded.append(run)
+        told.append(run)
         runner.registry.get(run.pk).cancel(Cause.HANDOVER)
         monkeypatch.setattr(Runner, "_start", real)
 
-    interrupts_recorded = []
+    told: list[Run] = []
     monkeypatch.setattr(Runner, "_start", start)
     async with node(model) as it:
         run = await say(chat)
         assert (await ended(run)).status == "completed"
-        assert interrupts_recorded
+        assert told
         await until(lambda: not len(it.runner.registry))
         assert (await db(again, run)).epoch == 3  # claimed, handed over, claimed
         await at_rest(chat)
@@ -565,7 +555,7 @@ def test_one_sub_agent_is_stopped_and_its_master_is_told_who_did_it():
     chat = new_chat()
     master = claim(post(chat))
     task, child = send(master)
-    other_task, other = send(master, "reviewer", call_id="c2")
+    _, other = send(master, "reviewer", call_id="c2")
     child, other = begin(child, "r2"), begin(other, "r3")
     assert interrupts.request(chat.pk, by="alice", agent_id="researcher") == [child.pk]
     endings.stopped(child, by="r2")
@@ -675,8 +665,6 @@ async def test_stop_and_send_in_turns_hit_no_later_run(chat, monkeypatch):
 async def test_a_tool_that_ignores_cancellation_is_fenced_and_its_result_never_arrives(
     chat, no_hints, monkeypatch
 ):
-    from chat.tools.check_inbox import check_inbox
-
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def stubborn(context):
@@ -688,7 +676,7 @@ async def test_a_tool_that_ignores_cancellation_is_fenced_and_its_result_never_a
                 continue
         return "a late result"
 
-    object.__setattr__(check_inbox, "function", stubborn)
+    monkeypatch.setitem(TOOLS, "check_inbox", dataclasses.replace(_check_inbox, function=stubborn))
     monkeypatch.setattr(conf, "stop_ack", 0.05)
     model = ScriptedModel(assistant=[[call("check_inbox")]])
     try:
@@ -712,7 +700,6 @@ async def test_a_tool_that_ignores_cancellation_is_fenced_and_its_result_never_a
             assert "a late result" not in str(await db(_contents, chat))
     finally:
         go.set()
-        object.__setattr__(check_inbox, "function", _original_check_inbox)
 
 
 def _stopped_long_ago(run):
@@ -761,3 +748,18 @@ async def test_an_execution_is_cancelled_once_and_for_its_first_cause():
     assert execution.cause is Cause.INTERRUPT
     assert execution.task.cancelling() <= 1
     execution.task.cancel()
+
+
+async def test_a_stop_heard_during_a_settlement_does_not_cut_it_short():
+    execution = Execution(Run(), "r1", asyncio.Event())
+
+    async def carry_out():
+        execution.begin()
+        execution.leave()
+        await asyncio.sleep(0)
+        return "settled"
+
+    execution.task = asyncio.ensure_future(carry_out())
+    await asyncio.sleep(0)
+    execution.cancel(Cause.INTERRUPT)
+    assert await execution.task == "settled"

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from chat import memory
 from chat.llm import Usage
 from chat.models import Message
+from chat.tools.base import Value
 from coordination import endings
 from tests.core import again, assert_transcript_valid, claim, new_chat, post, respond_with, say
 from tests.fakes.step_model import check_strict, to_openai
@@ -53,7 +54,7 @@ def test_the_user_s_words_come_first(run):
 def test_a_step_and_its_results_are_given_as_they_were(run):
     respond_with(run, "I look", c1=("check_inbox", {"a": 1}))
     call = memory.Call("c1", "check_inbox", "{}")
-    memory.save_outcomes(run, [(call, memory.Value({"found": "é"}))])
+    memory.save_outcomes(run, [(call, Value({"found": "é"}))])
     _, said, result = told(run)
     assert said["content"] == "I look"
     assert said["tool_calls"][0]["function"]["arguments"] == '{"a":1}' or json.loads(
@@ -64,7 +65,7 @@ def test_a_step_and_its_results_are_given_as_they_were(run):
 
 def test_a_call_without_a_result_is_answered_for(run):
     respond_with(run, "", c1=("f", {}), c2=("f", {}))
-    memory.save_outcomes(run, [(memory.Call("c2", "f", "{}"), memory.Value("two"))])
+    memory.save_outcomes(run, [(memory.Call("c2", "f", "{}"), Value("two"))])
     results = [m for m in told(run) if m["role"] == "tool"]
     assert [(m["tool_call_id"], m["content"] == "two") for m in results] == [
         ("c1", False),
@@ -165,15 +166,17 @@ def test_the_signature_of_a_provider_survives(run):
     memory.save_response(run, uuid.uuid4(), response, usage(), text_open=False)
     rows = memory.conversation(run.session_id, "assistant")
     kept = memory.history(rows)[1]
+    assert isinstance(kept, ModelResponse)
+    assert isinstance(kept.parts[0], ToolCallPart)
     assert kept.parts[0].provider_details == {"signature": "xyz"}
     assert kept.provider_response_id == "resp-1"
 
 
 def test_open_calls_are_those_of_the_last_response_alone(run):
     respond_with(run, "", old=("f", {}))
-    memory.save_outcomes(run, [(memory.Call("old", "f", "{}"), memory.Value("x"))])
+    memory.save_outcomes(run, [(memory.Call("old", "f", "{}"), Value("x"))])
     respond_with(run, "", one=("f", {}), two=("f", {}))
-    memory.save_outcomes(run, [(memory.Call("one", "f", "{}"), memory.Value("x"))])
+    memory.save_outcomes(run, [(memory.Call("one", "f", "{}"), Value("x"))])
     rows = memory.conversation(run.session_id, "assistant")
     assert [call.call_id for call in memory.open_calls(rows)] == ["two"]
     respond_with(run, "words")

@@ -6,6 +6,7 @@ import pytest
 
 from chat import memory
 from chat.executor import finish
+from chat.tools.base import Await
 from coordination import endings, interrupts, rendezvous, runs, suspensions
 from coordination.errors import NotFound
 from coordination.models import InboxMessage, Lease, Run, Wait
@@ -41,7 +42,7 @@ def wait_for(run, *tasks, call_id="w1", mode="all", timeout=60):
     """As ``wait_for_results`` does; True if the run has parked."""
     respond_with(run, "", **{call_id: ("wait_for_results", {})})
     call = memory.Call(call_id, "wait_for_results", "{}")
-    outcome = memory.Await([task.pk for task in tasks], timeout, mode)
+    outcome = Await([task.pk for task in tasks], timeout, mode)
     return memory.save_outcomes(run, [(call, outcome)]).parked
 
 
@@ -96,7 +97,7 @@ def test_two_waits_in_one_step_end_each_with_its_own(master):
     (one, first), (two, second) = send(master, call_id="1"), send(master, call_id="2")
     respond_with(master, "", a=("wait_for_results", {}), b=("wait_for_results", {}))
     calls = [
-        (memory.Call(name, "wait_for_results", "{}"), memory.Await([task.pk], 60))
+        (memory.Call(name, "wait_for_results", "{}"), Await([task.pk], 60))
         for name, task in (("a", one), ("b", two))
     ]
     assert memory.save_outcomes(master, calls).parked
@@ -287,7 +288,7 @@ def test_the_wait_and_its_result_at_the_same_moment_miss_each_other_never(redis_
         task, child = send(master)
         child = begin(child, "r2")
         respond_with(master, "", w1=("wait_for_results", {}))
-        call = (memory.Call("w1", "wait_for_results", "{}"), memory.Await([task.pk], 60))
+        call = (memory.Call("w1", "wait_for_results", "{}"), Await([task.pk], 60))
         saved, done = in_threads(
             lambda m=master, c=call: memory.save_outcomes(m, [c]).parked,
             lambda c=child: finish(c, "found", "r2"),

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from coordination import endings, interrupts
+from coordination import interrupts
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Lease, Run
@@ -55,7 +55,7 @@ async def supervised(monkeypatch):
 
 async def children(supervisor, count=1):
     async with asyncio.timeout(10):
-        while len(supervisor.children) < count:
+        while len(supervisor.children) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return list(supervisor.children.values())
 
@@ -145,4 +145,3 @@ async def test_the_guard_of_a_node_judges_other_nodes_runs(supervised, monkeypat
 
 def test_no_two_lives_of_a_host_have_one_name():
     assert len({new_node_id() for _ in range(100)}) == 100
-    assert endings

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from chat import actions, memory
+from chat.tools.base import Await
 from coordination import interrupts, suspensions
 from coordination.conf import conf
 from coordination.errors import Conflict, Invalid, NotFound
@@ -207,7 +208,7 @@ def test_a_sub_agent_asks_with_its_path_and_suspends_the_chain(chat):
     child = begin(child, "r2")
     respond_with(master, "", w=("wait_for_results", {}))
     call = memory.Call("w", "wait_for_results", "{}")
-    memory.save_outcomes(master, [(call, memory.Await([task.pk], 60))])
+    memory.save_outcomes(master, [(call, Await([task.pk], 60))])
     (question,) = ask(child, Ask(question="which?"))
     assert question.path == ["assistant", "researcher"]
     (end,) = logged(chat.pk, "RUN_FINISHED")

@@ -8,12 +8,13 @@ import pytest
 from chat.agents import AGENTS, MASTER, SUB_AGENTS, find_agent, instructions_for
 from chat.executor import finish
 from chat.tools import TOOLS
-from chat.tools.base import Ask, Await, ToolContext, ToolError, Value, tool
+from chat.tools.base import Await, ToolContext, ToolError, Value, tool
 from coordination import endings, interrupts
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import Fenced
 from coordination.models import InboxMessage, Run
+from coordination.suspensions import Ask
 from tests.core import again, begin, claim, lease_of, new_chat, post, send
 
 pytestmark = [
@@ -230,12 +231,13 @@ async def test_a_tool_is_its_signature(master):
 async def test_a_tool_without_await_runs_in_a_thread(master):
     import threading
 
-    @tool
+    @tool(repeatable=True)
     def slow(context: ToolContext) -> str:
         """It blocks."""
         return threading.current_thread().name
 
     outcome = await slow(ToolContext(master, "c1"), "{}")
+    assert isinstance(outcome, Value)
     assert outcome.content != threading.current_thread().name
 
 

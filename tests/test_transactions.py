@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(transactions.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("coordination.transactions.time.sleep", lambda seconds: None)
 
 
 @pytest.mark.parametrize(

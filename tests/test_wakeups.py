@@ -22,7 +22,7 @@ async def listening(hub):
 
 async def eventually(condition, within=15):
     async with asyncio.timeout(within):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -19,7 +19,7 @@ from agentsite.environment import BASE_DIR
 from agentsite.processes import Child, free_port, spawn, until
 
 UNSET = {"DATABASE_URL", "REDIS_URL", "DJANGO_SECRET_KEY", "DJANGO_SETTINGS_MODULE", "AGENT_MODEL"}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM: str | None = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 

@@ -90,5 +90,5 @@ def site(shared_site: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     report = yield
     if report.when == "call":
-        item.failed = report.failed  # type: ignore[attr-defined]
+        item.failed = report.failed
     return report

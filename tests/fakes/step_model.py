@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import re
 import uuid
@@ -92,7 +93,7 @@ def raw_call(name: str, arguments: str, *, call_id: str = "") -> Call:
 
 
 Action = str | Thought | Call | Gate | BaseException | Callable[[], Any]
-Step = Sequence[Action]
+Step = Sequence[Any]  # of Action
 
 
 @dataclass
@@ -119,7 +120,7 @@ class ScriptedModel:
     default: Step = ("done",)
     name: str = "scripted"
 
-    def __init__(self, **steps: list[Step]) -> None:
+    def __init__(self, **steps: Any) -> None:
         self.steps = {agent.replace("_", "-"): list(script) for agent, script in steps.items()}
         self.requests = []
 
@@ -253,7 +254,7 @@ def check_strict(history: Sequence[ModelMessage]) -> None:
     assert messages[-1]["role"] != "assistant", "nothing is asked: the assistant spoke last"
     ids = [c["id"] for m in messages for c in m.get("tool_calls", ())]
     assert len(ids) == len(set(ids)), "a call id is used twice"
-    for before, after in zip(messages, messages[1:], strict=False):
+    for before, after in itertools.pairwise(messages):
         # Anthropic merges neighbours of one role, but a call's results come first after it.
         if before.get("tool_calls"):
             assert after["role"] == "tool", "a call is not answered directly after it"

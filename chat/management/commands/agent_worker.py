@@ -39,9 +39,8 @@ class Command(BaseCommand):
     def handle(self, *, processes: int, concurrency: int, **options: Any) -> None:
         """Be a supervisor, or the runner that one has started."""
         if options["runner"]:
-            get_model(
-                settings.AGENT_MODEL
-            )  # imports the model library before the loop has to wait for it
+            die_with_parent()
+            get_model(settings.AGENT_MODEL)  # imports its library before a loop waits for it
             asyncio.run(self._runner(options["runner"], options["node"], concurrency))
             os._exit(0)  # a tool's thread that ignores everything must not hold the process
         manage = str(Path(sys.argv[0]).resolve())
