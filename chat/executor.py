@@ -135,7 +135,9 @@ class Turn:
 
     async def _one_model_step(self) -> Message:
         message_id = uuid.uuid4()
-        stream = _StreamToLog(self.run_row, self.writer, str(message_id))
+        stream = _StreamToLog(
+            self.run_row, self.writer, str(message_id), memory.call_ids(self.rows)
+        )
         history = await asyncio.to_thread(memory.history, self.rows)
         step = self.model.stream_step(
             history,
@@ -157,7 +159,7 @@ class Turn:
                 memory.save_response,
                 self.run_row,
                 message_id,
-                memory.cleaned(stream.completed.response),
+                memory.cleaned(stream.completed.response, stream.named),
                 stream.completed.usage,
                 text_open=stream.text_open,
             )
@@ -221,12 +223,19 @@ def _finished(task: asyncio.Task[Outcome | Fenced]) -> Outcome:
 
 
 class _StreamToLog:
-    """Turns one step's stream into events of one message."""
+    """Turns one step's stream into events of one message.
 
-    def __init__(self, run: Run, writer: Writer, message_id: str) -> None:
+    A call's id is its name in the memory, in the log and in the rows that wait for its answer. A
+    provider that numbers the calls of each response from one gets others in their place.
+    """
+
+    def __init__(self, run: Run, writer: Writer, message_id: str, used: set[str]) -> None:
         self.run = run
         self.writer = writer
         self.message_id = message_id
+        self.used = used
+        self.ids: dict[str, str] = {}  # the provider's → ours
+        self.named: list[tuple[str, str]] = []  # the same as pairs, in order
         self.text_open = False
         self.reasoning_id: str | None = None
         self.completed: StepCompleted | None = None
@@ -249,13 +258,22 @@ class _StreamToLog:
                 put(run, vocabulary.reasoning_content(run, self.reasoning_id, memory.clean(text)))
             case ToolCallStarted(call_id, name):
                 self.end_reasoning()
-                put(run, vocabulary.tool_call_start(run, call_id, name, self.message_id))
+                our_id = self._name_call(call_id)
+                put(run, vocabulary.tool_call_start(run, our_id, name, self.message_id))
             case ToolCallArgs(call_id, delta):
-                put(run, vocabulary.tool_call_args(run, call_id, memory.clean(delta)))
+                our_id = self.ids[call_id]
+                put(run, vocabulary.tool_call_args(run, our_id, memory.clean(delta)))
             case ToolCallEnded(call_id):
-                put(run, vocabulary.tool_call_end(run, call_id))
+                put(run, vocabulary.tool_call_end(run, self.ids[call_id]))
             case StepCompleted():
                 self.completed = event
+
+    def _name_call(self, call_id: str) -> str:
+        our_id = f"call-{uuid.uuid4().hex}" if call_id in self.used else call_id
+        self.used.add(call_id)
+        self.ids[call_id] = our_id
+        self.named.append((call_id, our_id))
+        return our_id
 
     def end_reasoning(self) -> None:
         """Close the span of reasoning, if one is open."""

@@ -235,8 +235,14 @@ def clean(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
-def cleaned(response: ModelResponse) -> ModelResponse:
-    """The response with every text of it as its readers have seen it."""
+def cleaned(response: ModelResponse, named: Sequence[tuple[str, str]]) -> ModelResponse:
+    """The response with every text, and the ids of its calls, as its readers have seen them."""
+    names: dict[str, list[str]] = {}
+    for its_id, our_id in named:
+        names.setdefault(its_id, []).append(our_id)
+    for call in response.tool_calls:
+        if names.get(call.tool_call_id):
+            call.tool_call_id = names[call.tool_call_id].pop(0)
     for part in response.parts:
         match part.part_kind:
             case "text" | "thinking":
@@ -355,6 +361,13 @@ def _add_result(session: Session, run: Run, call: Call, content: Any) -> Message
 
 
 # -- going on after a suspension or a crash --------------------------------------------------
+
+
+def call_ids(rows: Sequence[Message]) -> set[str]:
+    """The ids that the conversation's calls have."""
+    return {
+        part["tool_call_id"] for row in rows for part in row.parts if part["type"] == "tool_call"
+    }
 
 
 def open_calls(rows: Sequence[Message]) -> list[Call]:

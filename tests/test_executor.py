@@ -94,6 +94,23 @@ async def test_half_a_character_of_a_provider_does_not_break_the_turn(chat):
     await at_rest(chat)
 
 
+async def test_a_provider_may_use_the_ids_of_its_calls_again(chat):
+    """Some number the calls of each response from one."""
+    look = [call("check_inbox", call_id="call_0"), call("check_inbox", call_id="call_0")]
+    ask = [call("ask_user", call_id="call_0", question=f"{n}?") for n in range(2)]
+    model = ScriptedModel(assistant=[look, [ask[0]], [ask[1]], ["done"], look, ["done"]])
+    async with node(model):
+        run = await say(chat)
+        for answer in ("first answer", "second answer"):
+            question = await until(Question.objects.filter(state="open").first)
+            await actions.respond(chat, str(question.pk), payload=answer, by="alice")
+        assert (await ended(run)).status == "completed"
+        assert (await ended(await say(chat, "again"))).status == "completed"
+    said = model.requests[-1].said
+    assert said.index("first answer") < said.index("second answer")
+    await at_rest(chat)
+
+
 async def test_text_around_several_calls_is_one_message(chat):
     step = ["first ", call("check_inbox"), "second", call("check_inbox")]
     async with node(ScriptedModel(assistant=[step])):
