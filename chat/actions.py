@@ -169,8 +169,7 @@ def _posted_before(session: Session, content: str, key: str | None) -> Posted | 
         return None
     if message.content != content:
         raise Conflict("id_conflict", "This id was used for another message. Use a new one.")
-    status = "queued" if message.position is None else "started"
-    return Posted(message.pk, message.run_id, status)
+    return Posted(message.pk, message.run_id, "queued" if message.has_queued else "started")
 
 
 def _make_way(session: Session, on_busy: OnBusy, by: str) -> None:
@@ -198,7 +197,10 @@ def _start(session: Session, content: str, key: str | None) -> Posted:
         client_key=key,
     )
     run = runs.start(session, MASTER, run_id=message.run_id)
-    return Posted(message.pk, run.pk, "started" if run.lane else "queued")
+    if run.lane:
+        return Posted(message.pk, run.pk, "started")
+    Message.objects.filter(pk=message.pk).update(has_queued=True)
+    return Posted(message.pk, run.pk, "queued")
 
 
 def _give_title(session_id: uuid.UUID, content: str) -> None:

@@ -67,6 +67,7 @@ class Message(models.Model):
     parts = models.JSONField(default=list, blank=True)
     model_json = models.TextField(blank=True)
     client_key = models.CharField(max_length=128, null=True)
+    has_queued = models.BooleanField(default=False)  # what its sender was told, and is told again
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

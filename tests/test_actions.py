@@ -52,6 +52,15 @@ def test_the_same_id_again_is_the_same_message(chat):
     assert Run.objects.count() == Message.objects.count() == 1
 
 
+def test_the_same_id_gets_the_same_answer_though_its_turn_has_come_since(chat):
+    run = claim(post(chat))
+    first = say(chat, "and this", "k1")
+    assert first.status == "queued"
+    finish(run, "ok", "r1")
+    assert Message.objects.get(pk=first.message_id).position is not None
+    assert say(chat, "and this", "k1") == first
+
+
 def test_the_same_id_with_another_body_is_refused(chat):
     say(chat, "hello", "k1")
     with pytest.raises(Conflict) as refusal:
