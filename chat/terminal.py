@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
 import unicodedata
 from argparse import ArgumentParser
@@ -35,6 +36,7 @@ from coordination.wakeups import Hub
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
+INTERRUPTED = 128 + signal.SIGINT  # the exit code of a command that Ctrl-C has ended
 SHOWN = 5  # of the ids that an ambiguous start fits
 SHORT = 8  # characters of an id in a table: enough to be typed, and to be told apart
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -58,6 +60,8 @@ class TerminalCommand(BaseCommand):
                 f"The database does not do this: {error}. `manage.py doctor` says more; on a new "
                 "database `manage.py migrate` comes first."
             ) from error
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
         except BrokenPipeError:  # `| head` has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)

@@ -57,8 +57,9 @@ def settle(
         return False
     Lease.close(run.pk, epoch, lease_end, by=by)
     close_open_items(session, run, items)
-    suspensions.withdraw(session, run, _question_state(reason), by=by)
-    rendezvous.withdraw(run)
+    if status != Run.Status.COMPLETED:  # who completes asks nothing and waits for nothing
+        suspensions.withdraw(session, run, _question_state(reason), by=by)
+        rendezvous.withdraw(run)
     run_ended.send(Run, session=session, run=run, items=items)
     if status == Run.Status.INTERRUPTED:
         inbox.discard_for(session, run)
@@ -148,7 +149,7 @@ def _log_end(session: Session, run: Run) -> None:
     if run.is_root:
         _close_subagents(session, run)
         events.append(session, run, _terminal_event(session, run))
-    elif run.announced and not Run.objects.get(pk=run.root_id).is_terminal:
+    elif run.announced and not runs.ancestors(run)[-1].is_terminal:
         if run.status == Run.Status.COMPLETED:
             events.append(session, run, vocabulary.subagent_finished(run))
         else:

@@ -173,7 +173,6 @@ def write_pending(session: Session) -> None:
     if not pending:
         return
     rows = _number(session, pending)
-    Session.objects.filter(pk=session.pk).update(last_seq=session.last_seq)
     Event.objects.bulk_create(rows)
     _wake(session.pk, rows)
 

@@ -80,7 +80,7 @@ def claimable(limit: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
 def claim(run_id: uuid.UUID, session_id: uuid.UUID, runner_id: str, node_id: str) -> Run | None:
     """Own a queued run under a new epoch and lease; None when another runner was faster."""
     with locked(session_id) as session:
-        run = Run.objects.filter(pk=run_id).first()
+        run = Run.objects.filter(pk=run_id, status=Run.Status.QUEUED).first()
         if run is None or not run.claim(runner_id):
             return None
         Lease.objects.create(
@@ -100,10 +100,10 @@ def claim(run_id: uuid.UUID, session_id: uuid.UUID, runner_id: str, node_id: str
 
 
 def ancestors(run: Run) -> list[Run]:
-    """The run's parents, nearest first."""
+    """The run's parents, nearest first: read once for each object, so call it with a fresh one."""
     chain = []
-    while run.parent_id is not None:
-        run = Run.objects.get(pk=run.parent_id)
+    while run.parent is not None:
+        run = run.parent
         chain.append(run)
     return chain
 

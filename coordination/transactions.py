@@ -60,7 +60,7 @@ def unit_of_work(fn: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def locked(session_id: uuid.UUID) -> Iterator[Session]:
-    """A transaction that holds the session's row and logs its events at the end.
+    """A transaction that holds the session's row; at its end it logs the events and the counts.
 
     Raises NotFound when there is no such session.
     """
@@ -68,5 +68,8 @@ def locked(session_id: uuid.UUID) -> Iterator[Session]:
         session = Session.objects.select_for_update().filter(pk=session_id).first()
         if session is None:
             raise NotFound("not_found", "There is no such session.")
+        counted = session.last_seq, session.last_position
         yield session
         events.write_pending(session)
+        if (session.last_seq, session.last_position) != counted:
+            session.save(update_fields=["last_seq", "last_position"])

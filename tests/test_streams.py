@@ -156,10 +156,10 @@ async def test_a_slow_reader_gets_all_and_holds_up_nobody(session, quick_poll, m
     slow = asyncio.create_task(slowly())
     quick = asyncio.create_task(read(session, 0, 500))
     await reading(session)
+    feed = streams._Reader.current().feeds[session.pk]
     for first in range(1, 500, 20):
         await write(session, first, 20)
     assert await asyncio.wait_for(quick, 20) == list(range(1, 501))
-    feed = streams._Reader.current().feeds[session.pk]
     assert len(feed._ring) <= 10
     assert await asyncio.wait_for(slow, 20) == list(range(1, 501))
 

@@ -26,6 +26,7 @@ from django.utils.translation import gettext as _
 from chat import actions, snapshots
 from chat.models import ChatSession
 from chat.strings import STRINGS
+from chat.terminal import INTERRUPTED
 from coordination import events, panel, streams, vocabulary
 from coordination.conf import conf
 from coordination.db import RETRY_PAUSE, db, patiently
@@ -38,7 +39,7 @@ from .keyboard import Keyboard
 from .screen import Screen
 
 DONE, FAILED, UNANSWERED = 0, 1, 3  # exit codes; and of signals:
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+TERMINATED = 128 + signal.SIGTERM
 
 HISTORY = 20  # earlier messages that an opened conversation shows
 QUEUED_FOR = 3.0  # seconds in the queue after which somebody who waits is told why
@@ -79,12 +80,12 @@ class Dialogue:
         self._presses = 0  # of Ctrl-C, since the last line
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._outcome = DONE  # of the last turn
-
-    async def run(self) -> int:
-        """Talk until the person leaves; the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._ctrl_c)
         loop.add_signal_handler(signal.SIGTERM, self._leave, TERMINATED)
+
+    async def run(self) -> int:
+        """Talk until the person leaves; the exit code."""
         await self._begin()
         tasks = [asyncio.ensure_future(self._follow()), asyncio.ensure_future(self._talk())]
         waiting: list[asyncio.Future[Any]] = [self._left, *tasks]

@@ -157,8 +157,11 @@ class Run(models.Model):
             started_at=self.started_at or now,
             last_progress_at=now,
         )
-        if won:
-            self.refresh_from_db()
+        if won:  # the row was read with the session locked, so the rest of it is as it was
+            self.status, self.runner_id = self.Status.RUNNING, runner_id
+            self.epoch += 1
+            self.attempts += 1
+            self.started_at, self.last_progress_at = self.started_at or now, now
         return won == 1
 
     def take_lane(self) -> bool:

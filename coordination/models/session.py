@@ -25,7 +25,6 @@ class Session(models.Model):
         return str(self.id)
 
     def next_position(self) -> int:
-        """The next place in the session's order; call it with the row locked."""
+        """The next place in the session's order; ``transactions.locked`` keeps the count."""
         self.last_position += 1
-        Session.objects.filter(pk=self.pk).update(last_position=self.last_position)
         return self.last_position

@@ -61,6 +61,8 @@ class Command(terminal.TerminalCommand):
             chat = await actions.create_session(person, language=language)
         interactive = sys.stdin.isatty() and self.stdout.isatty()
         screen = Screen(self.stdout, self.stderr, self.style, as_json=as_json)
+        # Before the first word: from then on Ctrl-C has the meaning that it tells.
+        dialogue = Dialogue(chat, person, screen, Keyboard(interactive=interactive))
         screen.say(
             _("Session %(id)s, as %(user)s.") % {"id": chat.pk, "user": person.get_username()}
         )
@@ -68,7 +70,7 @@ class Command(terminal.TerminalCommand):
             screen.say(_("Ctrl-C stops the turn, twice leaves; Ctrl-D leaves."))
         if is_demo(settings.AGENT_MODEL):
             screen.say(_("The model is an offline demo; AGENT_MODEL names a real one."))
-        code = await Dialogue(chat, person, screen, Keyboard(interactive=interactive)).run()
+        code = await dialogue.run()
         if interactive:
             short = str(chat.pk)[: terminal.SHORT]
             screen.say(_("To go on: manage.py chat %(id)s") % {"id": short})
