@@ -431,8 +431,8 @@ def _answer(question: Question) -> dict[str, Any]:
 
 def interrupted_calls(session: Session, run: Run) -> None:
     """Close the calls that the end of the run left open, in the memory and in the log."""
-    rows = [row for row in conversation(session.pk, run.agent_id) if row.run_id == run.pk]
-    for call in open_calls(rows):
+    rows = Message.objects.filter(run_id=run.pk, agent_id=run.agent_id, position__isnull=False)
+    for call in open_calls(list(rows.order_by("position"))):
         _add_result(session, run, call, texts.interrupted_call(session, run))
 
 

@@ -32,8 +32,8 @@ def publish_queue(session: Session) -> None:
 def _enter_conversation(session: Session, run: Run) -> None:
     """The user's message leaves the queue and takes its place in the conversation."""
     waiting = Message.objects.filter(run_id=run.pk, role=Message.Role.USER, position=None)
-    if waiting.exists():
-        waiting.update(position=session.next_position())
+    if waiting.update(position=session.last_position + 1):
+        session.next_position()
 
 
 @receiver(run_ready)

@@ -9,6 +9,7 @@ a second settlement finds nothing to do.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django.utils import timezone
@@ -57,18 +58,21 @@ def settle(
         return False
     Lease.close(run.pk, epoch, lease_end, by=by)
     close_open_items(session, run, items)
-    if status != Run.Status.COMPLETED:  # who completes asks nothing and waits for nothing
+    completed = status == Run.Status.COMPLETED
+    if not completed:  # who completes asks nothing and waits for nothing
         suspensions.withdraw(session, run, _question_state(reason), by=by)
         rendezvous.withdraw(run)
     run_ended.send(Run, session=session, run=run, items=items)
     if status == Run.Status.INTERRUPTED:
         inbox.discard_for(session, run)
-    if status != Run.Status.COMPLETED:
-        _stop_children(session, run)
+    below = [] if completed and not run.is_root else runs.tree(run)[:-1]
+    if not completed:
+        _stop_orphans(session, run, below)
     _answer_task(session, run, result)
-    _log_end(session, run)
+    _log_end(session, run, below)
     runs.pass_lane(session, run.agent_id)
-    suspensions.announce_suspension(session, run)
+    if not run.is_root:
+        suspensions.announce_suspension(session, run)
     return True
 
 
@@ -87,22 +91,27 @@ def close_open_items(session: Session, run: Run, items: events.OpenItems) -> Non
         events.append(session, run, vocabulary.tool_call_end(run, call_id))
 
 
-def _stop_children(session: Session, run: Run) -> None:
-    """Nobody will read what they do: an ended run leaves no orphans at work."""
-    for child in runs.tree(run):
-        if child.pk == run.pk or child.is_terminal:
-            continue
-        reason = run.reason if run.reason in USER_STOPS else Run.Reason.ERROR
-        stop_run(session, child, by="system", reason=reason)
+def _stop_orphans(session: Session, run: Run, below: Sequence[Run]) -> None:
+    """Nobody will read what they do: a run that has not completed leaves nobody at work.
 
-
-def stop_run(session: Session, run: Run, *, by: str, reason: str) -> None:
-    """Record the intent; a run that nobody owns ends right here, an owned one logs no more."""
-    first = run.request_stop(by=by, reason=reason, at=timezone.now())
-    if run.status in Run.OWNED:
-        if first:
-            close_open_items(session, run, events.unsaved(run))
+    Their stop closes what they have open in the log: nothing may stand open at the root's end.
+    """
+    orphans = [child for child in below if not child.is_terminal]
+    if not orphans:
         return
+    reason = run.reason if run.reason in USER_STOPS else Run.Reason.ERROR
+    Run.request_stop(orphans, by="system", reason=reason)
+    for child in orphans:
+        if child.status in Run.OWNED:
+            close_open_items(session, child, events.unsaved(child))
+        end_unowned(session, child, by="system")
+
+
+def end_unowned(session: Session, run: Run, *, by: str) -> None:
+    """A stopped run that nobody owns ends right here; an owner is told, and settles."""
+    if run.status in Run.OWNED:
+        return
+    run.refresh_from_db()  # what was settled a moment ago may have told the log about this one
     _settle_stopped(session, run, by=by)
 
 
@@ -135,7 +144,7 @@ def _answer_task(session: Session, run: Run, result: str) -> None:
     )
 
 
-def _log_end(session: Session, run: Run) -> None:
+def _log_end(session: Session, run: Run, below: Sequence[Run]) -> None:
     """``ax``, the work log and the panel, and last the terminal event: nothing follows it."""
     events.append(session, run, vocabulary.agent_exit(run))
     worklog.write(
@@ -147,7 +156,7 @@ def _log_end(session: Session, run: Run) -> None:
     )
     panel.publish(session)
     if run.is_root:
-        _close_subagents(session, run)
+        _close_subagents(session, run, below)
         events.append(session, run, _terminal_event(session, run))
     elif run.announced and not runs.ancestors(run)[-1].is_terminal:
         if run.status == Run.Status.COMPLETED:
@@ -168,10 +177,10 @@ def _terminal_event(session: Session, run: Run) -> dict[str, Any]:
             return vocabulary.run_error(run, run.detail or run.reason, run.reason)
 
 
-def _close_subagents(session: Session, root: Run) -> None:
+def _close_subagents(session: Session, root: Run, below: Sequence[Run]) -> None:
     """AG-UI ends a run only when nothing in it stands open."""
-    for member in runs.tree(root):
-        if member.is_root or member.is_terminal or not member.announced:
+    for member in below:
+        if member.is_terminal or not member.announced:
             continue
         events.append(
             session,

@@ -12,18 +12,19 @@ is said only when every run of the tree has ended.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 
-from . import endings, panel, runs, wakeups, worklog
+from . import endings, runs, wakeups, worklog
 from .conf import conf
 from .db import db
 from .errors import NotFound
 from .models import Run, Session
 from .transactions import locked, unit_of_work
 
-RECHECK = (0.005, 0.01, 0.02, 0.05)  # seconds: the poll behind the proof's wake-up, then the last
+RECHECK = (0.02, 0.05)  # seconds: the poll behind the proof's wake-up; the last one repeats
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,14 @@ def request(
     by: str,
     run_id: uuid.UUID | None = None,
     agent_id: str | None = None,
-    reason: str = Run.Reason.INTERRUPTED,
-) -> list[uuid.UUID]:
-    """Record the intent on every unfinished run that is meant; their ids, and of ended targets.
+) -> Stopped:
+    """Record the intent on every unfinished run that is meant; how things stand with the commit.
 
     Without ``run_id`` and ``agent_id``: the run that is current now, never a later one. Raises
     NotFound for a run or an agent that this session does not have.
     """
     with locked(session_id) as session:
-        return mark(session, by=by, run_id=run_id, agent_id=agent_id, reason=reason)
+        return mark(session, by=by, run_id=run_id, agent_id=agent_id)
 
 
 def mark(
@@ -68,55 +68,71 @@ def mark(
     run_id: uuid.UUID | None = None,
     agent_id: str | None = None,
     reason: str = Run.Reason.INTERRUPTED,
-) -> list[uuid.UUID]:
+) -> Stopped:
     """As ``request``, inside a transaction that holds the session already."""
-    tops = _tops(session, run_id, agent_id)
-    members = {member.pk: member for top in tops for member in runs.tree(top)}
-    live = [member for member in members.values() if not member.is_terminal]
-    if not live:
-        return [top.pk for top in tops]
-    names = ", ".join(sorted({member.agent_id for member in live}))
+    live = list(Run.objects.filter(session=session).unfinished().order_by("-depth"))
+    tops = _tops(session, live, run_id, agent_id)
+    members = _below(tops, live)
+    if not members:
+        return Stopped("already_finished" if tops else "no_active_run", _as_they_stand(tops))
+    names = ", ".join(sorted({member.agent_id for member in members}))
     worklog.write(session, "stop_requested", f"{names}, by {by}", run=tops[0])
-    for member in live:
-        member.refresh_from_db()
-        if member.is_terminal:
-            continue  # ended with a parent a moment ago
-        endings.stop_run(session, member, by=by, reason=reason)
-        if member.runner_id:
-            group = wakeups.runner_group(member.runner_id)
-            wakeups.hint(group, "interrupt", runs=[str(member.pk)])
-            wakeups.hint(wakeups.EVERYONE, "interrupt", runs=[str(member.pk)])
-    panel.publish(session)
-    return [member.pk for member in live]
+    Run.request_stop(members, by=by, reason=reason)
+    _tell_owners(members)
+    for member in members:  # a child before its parent
+        endings.end_unowned(session, member, by=by)
+    ended = all(member.is_terminal for member in members)
+    return Stopped("stopped" if ended else "accepted", _as_they_stand(members))
 
 
-def _tops(session: Session, run_id: uuid.UUID | None, agent_id: str | None) -> list[Run]:
+def _tops(
+    session: Session, live: list[Run], run_id: uuid.UUID | None, agent_id: str | None
+) -> list[Run]:
+    """What is meant: a run, an agent, or what is current. All that is live is in ``live``."""
     of_session = Run.objects.filter(session=session)
     if run_id is not None:
-        named = of_session.filter(pk=run_id)
+        named = [run for run in live if run.pk == run_id] or list(of_session.filter(pk=run_id))
         if not named:
             raise NotFound("not_found", "There is no such run in this session.")
-        return list(named)
+        return named
     if agent_id is not None:
         if not of_session.filter(agent_id=agent_id).exists():
             raise NotFound("not_found", f"No agent {agent_id} has run in this session.")
-        live = list(of_session.filter(agent_id=agent_id).unfinished().exclude(lane=None))
-        queued = list(of_session.filter(agent_id=agent_id, parent__isnull=False).unfinished())
-        return live + [run for run in queued if run not in live]
-    current = list(of_session.filter(parent=None, lane__isnull=False).unfinished())
+        # Of the master, whose queue is the person's, only the run that is current.
+        return [r for r in live if r.agent_id == agent_id and (r.lane or not r.is_root)]
     # Sub-agents that outlived their master's turn are what is left to stop.
-    return current or list(of_session.filter(parent__isnull=False).unfinished())
+    current = [run for run in live if run.is_root and run.lane]
+    return current or [run for run in live if not run.is_root]
+
+
+def _below(tops: list[Run], live: list[Run]) -> list[Run]:
+    """The unfinished runs of these trees, the deepest first."""
+    roots = {top.pk for top in tops if top.is_root}
+    below = {run.pk for top in tops if not top.is_root for run in runs.tree(top)}
+    return [run for run in live if run.root_id in roots or run.pk in below]
+
+
+def _tell_owners(members: list[Run]) -> None:
+    """The owners' own groups first, then everyone's, once the transaction commits."""
+    by_owner: dict[str, list[str]] = {}
+    for run in members:
+        if run.runner_id:
+            by_owner.setdefault(run.runner_id, []).append(str(run.pk))
+    for runner_id, ids in by_owner.items():
+        wakeups.hint(wakeups.runner_group(runner_id), "interrupt", runs=ids)
+    if by_owner:
+        every = [id_ for ids in by_owner.values() for id_ in ids]
+        wakeups.hint(wakeups.EVERYONE, "interrupt", runs=every)
+
+
+def _as_they_stand(members: list[Run]) -> list[StoppedRun]:
+    ordered = sorted(members, key=lambda run: (run.depth, run.position))
+    return [StoppedRun(run.pk, run.agent_id, run.status) for run in ordered]
 
 
 def states(run_ids: list[uuid.UUID]) -> list[StoppedRun]:
     """The runs as they stand."""
-    rows = Run.objects.filter(pk__in=run_ids).order_by("depth", "position")
-    return [StoppedRun(*row) for row in rows.values_list("pk", "agent_id", "status")]
-
-
-def _any_marked(run_ids: list[uuid.UUID]) -> bool:
-    """False where all of them had ended before the stop came."""
-    return Run.objects.filter(pk__in=run_ids, stop_requested_at__isnull=False).exists()
+    return _as_they_stand(list(Run.objects.filter(pk__in=run_ids)))
 
 
 async def stop(
@@ -132,15 +148,8 @@ async def stop(
     """
     proof = _Proof(session_id)
     try:
-        before: set[uuid.UUID] = set()
-        if run_id is not None:
-            before = {s.run_id for s in await db(states, [run_id]) if s.status in Run.TERMINAL}
-        run_ids = await db(request, session_id, by=by, run_id=run_id, agent_id=agent_id)
-        if not run_ids:
-            return Stopped("no_active_run", [])
-        if before.issuperset(run_ids) or not await db(_any_marked, run_ids):
-            return Stopped("already_finished", await db(states, run_ids))
-        return await proof.wait(run_ids)
+        now = await db(request, session_id, by=by, run_id=run_id, agent_id=agent_id)
+        return await proof.wait(now) if now.status == "accepted" else now
     finally:
         proof.close()
 
@@ -160,20 +169,18 @@ class _Proof:
     def close(self) -> None:
         self._hub.unsubscribe(self._group, self._wake)
 
-    async def wait(self, run_ids: list[uuid.UUID]) -> Stopped:
+    async def wait(self, accepted: Stopped) -> Stopped:
         loop = asyncio.get_running_loop()
+        run_ids = [run.run_id for run in accepted.runs]
         deadline = loop.time() + conf.stop_ack
-        looks = 0
-        while True:
-            now = await db(states, run_ids)
-            if all(state.status in Run.TERMINAL for state in now):
-                return Stopped("stopped", now)
-            left = deadline - loop.time()
-            if left <= 0:
-                return Stopped("accepted", now)
-            pause = RECHECK[min(looks, len(RECHECK) - 1)]
-            looks += 1
+        for pause in itertools.chain(RECHECK, itertools.repeat(RECHECK[-1])):
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(pause, left)):
+                async with asyncio.timeout(max(0, min(pause, deadline - loop.time()))):
                     await self._event.wait()
             self._event.clear()
+            now = await db(states, run_ids)
+            if all(run.status in Run.TERMINAL for run in now):
+                return Stopped("stopped", now)
+            if loop.time() >= deadline:
+                return Stopped("accepted", now)
+        raise AssertionError("unreachable")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
-from django.db.models import Max, QuerySet
+from django.db.models import FilteredRelation, Max, Q
 
 from . import events, vocabulary
-from .models import Lease, Question, Run, Session
+from .models import Question, Run, Session
 
 
 def _iso(at: dt.datetime | None) -> str | None:
@@ -18,16 +19,11 @@ def _iso(at: dt.datetime | None) -> str | None:
 
 def agents(session_id: uuid.UUID) -> list[dict[str, Any]]:
     """The ``agents`` of the snapshot, in order of first appearance."""
-    newest = _newest_runs(session_id)
-    leases = {
-        lease.run_id: lease
-        for lease in Lease.objects.filter(run__in=[run.pk for run in newest], released_at=None)
-    }
-    return [_agent(run, leases.get(run.pk)) for run in newest]
+    return [_agent(row) for row in _newest_runs(session_id)]
 
 
-def _newest_runs(session_id: uuid.UUID) -> QuerySet[Run]:
-    """One run per agent: the one that holds its lane, else the newest that has begun."""
+def _newest_runs(session_id: uuid.UUID) -> Iterable[dict[str, Any]]:
+    """One run per agent, with its lease: the one that holds its lane, else the newest begun."""
     of_session = Run.objects.filter(session_id=session_id)
     positions = (
         of_session.exclude(status=Run.Status.QUEUED, lane=None)
@@ -35,26 +31,32 @@ def _newest_runs(session_id: uuid.UUID) -> QuerySet[Run]:
         .annotate(newest=Max("position"))
         .values("newest")
     )
-    return of_session.filter(position__in=positions).order_by("depth", "agent_id")
+    held = FilteredRelation("leases", condition=Q(leases__released_at=None))
+    rows = of_session.filter(position__in=positions).annotate(held=held)
+    newest: Iterable[dict[str, Any]] = rows.order_by("depth", "agent_id").values(
+        *("pk", "agent_id", "parent_id", "status", "reason", "last_progress_at", "task_id"),
+        *("held__runner_id", "held__epoch", "held__beat_at", "held__expires_at"),
+    )
+    return newest
 
 
-def _agent(run: Run, lease: Lease | None) -> dict[str, Any]:
+def _agent(row: dict[str, Any]) -> dict[str, Any]:
     return {
-        "agent_id": run.agent_id,
-        "name": run.agent_id,
-        "run_id": str(run.pk),
-        "parent_run_id": str(run.parent_id) if run.parent_id else None,
-        "status": run.status,
-        "reason": run.reason or None,
-        "lease": lease
+        "agent_id": row["agent_id"],
+        "name": row["agent_id"],
+        "run_id": str(row["pk"]),
+        "parent_run_id": str(row["parent_id"]) if row["parent_id"] else None,
+        "status": row["status"],
+        "reason": row["reason"] or None,
+        "lease": row["held__runner_id"]
         and {
-            "runner_id": lease.runner_id,
-            "epoch": lease.epoch,
-            "beat_at": _iso(lease.beat_at),
-            "expires_at": _iso(lease.expires_at),
+            "runner_id": row["held__runner_id"],
+            "epoch": row["held__epoch"],
+            "beat_at": _iso(row["held__beat_at"]),
+            "expires_at": _iso(row["held__expires_at"]),
         },
-        "last_progress_at": _iso(run.last_progress_at),
-        "task_id": str(run.task_id) if run.task_id else None,
+        "last_progress_at": _iso(row["last_progress_at"]),
+        "task_id": str(row["task_id"]) if row["task_id"] else None,
     }
 
 

@@ -38,6 +38,8 @@ def start(
     if parent is not None and (parent.stop_requested_at or parent.is_terminal):
         raise Conflict("stopped", "The run that sends this was stopped: no new run is started.")
     run_id = run_id or uuid.uuid4()
+    lane = Run.lane_of(session.pk, agent_id)
+    free = not Run.objects.filter(lane=lane).exists()
     run = Run.objects.create(
         id=run_id,
         session=session,
@@ -48,8 +50,9 @@ def start(
         task=task,
         parent_tool_call_id=tool_call_id,
         position=session.next_position(),
+        lane=lane if free else None,
     )
-    if run.take_lane():
+    if free:
         make_ready(session, run, has_waited=False)
     return run
 

@@ -484,11 +484,13 @@ def test_a_stop_never_means_the_next_turn():
     master = claim(post(chat))
     following = post(chat, "and this")
     stopped = interrupts.request(chat.pk, by="alice")
-    assert stopped == [master.pk]
+    assert [run.run_id for run in stopped.runs] == [master.pk]
     endings.stopped(master, by="r1")
     assert again(following).stop_requested_at is None
     following = claim(again(following), "r2")
-    assert interrupts.request(chat.pk, by="alice", run_id=master.pk) == [master.pk]
+    again_for_the_first = interrupts.request(chat.pk, by="alice", run_id=master.pk)
+    assert again_for_the_first.status == "already_finished"
+    assert [run.run_id for run in again_for_the_first.runs] == [master.pk]
     assert again(following).stop_requested_at is None
 
 
@@ -514,7 +516,10 @@ def test_a_stop_reaches_the_whole_tree():
     working = begin(working, "r2")
     _, grandchild = send(working, "strategist", call_id="c4")
     marked = interrupts.request(chat.pk, by="alice")
-    assert set(marked) == {r.pk for r in (master, queued, behind, working, grandchild)}
+    assert marked.status == "accepted"
+    assert {r.run_id for r in marked.runs} == {
+        r.pk for r in (master, queued, behind, working, grandchild)
+    }
     for ended_at_once in (queued, behind, grandchild):
         assert again(ended_at_once).status == "interrupted"
     for owned in (master, working):
@@ -557,7 +562,8 @@ def test_one_sub_agent_is_stopped_and_its_master_is_told_who_did_it():
     task, child = send(master)
     _, other = send(master, "reviewer", call_id="c2")
     child, other = begin(child, "r2"), begin(other, "r3")
-    assert interrupts.request(chat.pk, by="alice", agent_id="researcher") == [child.pk]
+    stopped = interrupts.request(chat.pk, by="alice", agent_id="researcher")
+    assert [run.run_id for run in stopped.runs] == [child.pk]
     endings.stopped(child, by="r2")
     result = InboxMessage.objects.get(accepted_for=task)
     assert result.state == "pending"

@@ -8,9 +8,8 @@ keeps an agent's memory single-writer; the next run of that agent gets it when t
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db import models
@@ -174,12 +173,18 @@ class Run(models.Model):
         self.lane = lane
         return Run.objects.filter(pk=self.pk, lane=None).update(lane=lane) == 1
 
-    def request_stop(self, *, by: str, reason: str, at: dt.datetime) -> bool:
-        """Record the intent. True for the first stop of this run; ten stops are one."""
-        rows = Run.objects.filter(pk=self.pk, stop_requested_at=None).exclude(
-            status__in=self.TERMINAL
+    @classmethod
+    def request_stop(cls, members: Sequence[Run], *, by: str, reason: str) -> int:
+        """Record the intent where none stands yet: ten stops are one. How many are new.
+
+        The objects follow; call it with the session locked, so that they are as their rows.
+        """
+        first = [run for run in members if run.stop_requested_at is None and not run.is_terminal]
+        now = timezone.now()
+        for run in first:
+            run.stop_requested_at, run.stop_requested_by, run.stop_reason = now, by, reason
+        return (
+            cls.objects.filter(pk__in=[run.pk for run in first], stop_requested_at=None)
+            .unfinished()
+            .update(stop_requested_at=now, stop_requested_by=by, stop_reason=reason)
         )
-        won = rows.update(stop_requested_at=at, stop_requested_by=by, stop_reason=reason) == 1
-        if won:
-            self.stop_requested_at, self.stop_requested_by, self.stop_reason = at, by, reason
-        return won
