@@ -26,6 +26,7 @@ from chat.llm import (
     ToolCallArgs,
     ToolCallEnded,
     ToolCallStarted,
+    Usage,
     get_model,
 )
 from chat.memory import Call
@@ -36,11 +37,13 @@ from coordination.conf import conf
 from coordination.db import patiently
 from coordination.errors import Fenced
 from coordination.events import Writer
-from coordination.models import Run, Wait
+from coordination.models import Run, Session, Wait
 from coordination.registry import Cause, Execution
 from coordination.transactions import unit_of_work
 
 if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelResponse
+
     from chat.models import Message
 
 log = logging.getLogger(__name__)
@@ -81,12 +84,9 @@ class Turn:
             return
         while self._steps_made() < conf.max_steps:
             await self._before_step()
-            message = await self._model_step()
+            message, done = await self._model_step()
             calls = memory.open_calls([message])
-            if calls:
-                if await self._tool_step(calls):
-                    return
-            elif await self._finish(message):
+            if done or (calls and await self._tool_step(calls)):
                 return
         await patiently(
             endings.failed,
@@ -105,10 +105,10 @@ class Turn:
         last = self.rows[-1] if self.rows else None
         if last is None or last.run_id != self.run_row.pk or not last.model_json:
             return False
-        return not memory.open_calls([last]) and await self._finish(last)
-
-    async def _finish(self, message: Message) -> bool:
-        return await patiently(finish, self.run_row, message.content, self.execution.runner_id)
+        by = self.execution.runner_id
+        return not memory.open_calls([last]) and await patiently(
+            finish, self.run_row, last.content, by
+        )
 
     async def _before_step(self) -> None:
         """Between two steps nothing is under way: the place to leave, and to take in messages."""
@@ -120,8 +120,11 @@ class Turn:
 
     # -- the model -----------------------------------------------------------------------
 
-    async def _model_step(self) -> Message:
-        """One step; tried again where the provider failed for now and nobody has read a word."""
+    async def _model_step(self) -> tuple[Message, bool]:
+        """What the model said, and whether that was all: the run has ended, or waits.
+
+        Tried again where the provider failed for now and nobody has read a word.
+        """
         for attempt in range(conf.model_retries + 1):
             try:
                 return await self._one_model_step()
@@ -133,7 +136,7 @@ class Turn:
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
-    async def _one_model_step(self) -> Message:
+    async def _one_model_step(self) -> tuple[Message, bool]:
         message_id = uuid.uuid4()
         stream = _StreamToLog(
             self.run_row, self.writer, str(message_id), memory.call_ids(self.rows)
@@ -155,19 +158,23 @@ class Turn:
             assert stream.completed is not None, "the model's stream ended without StepCompleted"
             stream.end_reasoning()
             await self.writer.flush(self.run_row)
-            message = await patiently(
-                memory.save_response,
-                self.run_row,
-                message_id,
-                memory.cleaned(stream.completed.response, stream.named),
-                stream.completed.usage,
-                text_open=stream.text_open,
-            )
+            message, done = await self._save(message_id, stream, stream.completed)
         except BaseException:  # what was cut off has cost something all the same
             self.run_row.usage = memory.add_usage(usage_before, step.usage_so_far())
             raise
         self.rows.append(message)
-        return message
+        return message, done
+
+    async def _save(
+        self, message_id: uuid.UUID, stream: _StreamToLog, completed: StepCompleted
+    ) -> tuple[Message, bool]:
+        response = memory.cleaned(completed.response, stream.named)
+        step = (self.run_row, message_id, response, completed.usage)
+        if response.tool_calls:
+            saved = await patiently(memory.save_response, *step, text_open=stream.text_open)
+            return saved, False
+        by = self.execution.runner_id
+        return await patiently(save_answer, *step, text_open=stream.text_open, by=by)
 
     # -- the tools -----------------------------------------------------------------------
 
@@ -283,6 +290,26 @@ class _StreamToLog:
 
 
 @unit_of_work
+def save_answer(
+    run: Run,
+    message_id: uuid.UUID,
+    response: ModelResponse,
+    usage: Usage,
+    *,
+    text_open: bool,
+    by: str,
+) -> tuple[Message, bool]:
+    """Save what the model said last and ``finish``, in one transaction."""
+    with runs.owned(run) as (session, fresh):
+        message = memory.add_response(
+            session, fresh, message_id, response, usage, text_open=text_open
+        )
+        done = _finish(session, fresh, message.content, by)
+    run.usage = fresh.usage
+    return message, done
+
+
+@unit_of_work
 def finish(run: Run, text: str, by: str) -> bool:
     """The model has nothing more to do: end the run, or wait for what is outstanding.
 
@@ -290,23 +317,27 @@ def finish(run: Run, text: str, by: str) -> bool:
     are one transaction, so nothing arrives between the two.
     """
     with runs.owned(run) as (session, fresh):
-        if inbox.deliverable(fresh):
+        return _finish(session, fresh, text, by)
+
+
+def _finish(session: Session, run: Run, text: str, by: str) -> bool:
+    if inbox.deliverable(run):
+        return False
+    outstanding = rendezvous.outstanding(run)
+    if outstanding:
+        left = rendezvous.tail_left(run)
+        if left > 0:
+            rendezvous.open_wait(
+                session,
+                run,
+                tool_call_id=rendezvous.TAIL,
+                tasks=outstanding,
+                mode=Wait.Mode.ANY,
+                timeout=left,
+            )
+            return memory.park(session, run, asked=False)
+        if inbox.note_missing_results(session, run, outstanding):
             return False
-        outstanding = rendezvous.outstanding(fresh)
-        if outstanding:
-            left = rendezvous.tail_left(fresh)
-            if left > 0:
-                rendezvous.open_wait(
-                    session,
-                    fresh,
-                    tool_call_id=rendezvous.TAIL,
-                    tasks=outstanding,
-                    mode=Wait.Mode.ANY,
-                    timeout=left,
-                )
-                return memory.park(session, fresh, asked=False)
-            if inbox.note_missing_results(session, fresh, outstanding):
-                return False
-        return endings.settle(
-            session, fresh, Run.Status.COMPLETED, reason=Run.Reason.COMPLETED, by=by, result=text
-        )
+    return endings.settle(
+        session, run, Run.Status.COMPLETED, reason=Run.Reason.COMPLETED, by=by, result=text
+    )

@@ -259,7 +259,23 @@ def cleaned(response: ModelResponse, named: Sequence[tuple[str, str]]) -> ModelR
 def save_response(
     run: Run, message_id: uuid.UUID, response: ModelResponse, usage: Usage, *, text_open: bool
 ) -> Message:
-    """Save what the model said; its text message ends in the log with the same commit."""
+    """Save what the model said, with calls that are to be made; see ``add_response``."""
+    with runs.owned(run) as (session, fresh):
+        message = add_response(session, fresh, message_id, response, usage, text_open=text_open)
+    run.usage = fresh.usage
+    return message
+
+
+def add_response(
+    session: Session,
+    run: Run,
+    message_id: uuid.UUID,
+    response: ModelResponse,
+    usage: Usage,
+    *,
+    text_open: bool,
+) -> Message:
+    """Add what the model said; its text message ends in the log with the same commit."""
     from pydantic_ai.messages import ModelMessagesTypeAdapter
 
     text = text_of(response)
@@ -273,20 +289,18 @@ def save_response(
         }
         for call in response.tool_calls
     ]
-    with runs.owned(run) as (session, fresh):
-        message = _add(
-            session,
-            fresh,
-            role=Message.Role.ASSISTANT,
-            content=text,
-            parts=parts,
-            message_id=message_id,
-            model_json=ModelMessagesTypeAdapter.dump_json([response]).decode(),
-        )
-        if text_open:
-            events.append(session, fresh, vocabulary.text_end(fresh, str(message_id)))
-        runs.mark_saved(session, fresh, add_usage(fresh.usage, usage))
-    run.usage = fresh.usage
+    message = _add(
+        session,
+        run,
+        role=Message.Role.ASSISTANT,
+        content=text,
+        parts=parts,
+        message_id=message_id,
+        model_json=ModelMessagesTypeAdapter.dump_json([response]).decode(),
+    )
+    if text_open:
+        events.append(session, run, vocabulary.text_end(run, str(message_id)))
+    runs.mark_saved(session, run, add_usage(run.usage, usage))
     return message
 
 

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from chat import actions, memory
+from chat import actions, executor, memory
 from chat.models import Message
 from chat.tools import TOOLS
 from coordination import endings, interrupts, runs, wakeups
@@ -148,7 +148,7 @@ async def test_stop_after_the_response_and_before_it_is_saved_keeps_its_words_an
     chat, monkeypatch
 ):
     arrived, go = asyncio.Event(), asyncio.Event()
-    real = memory.save_response
+    real = executor.save_answer
     loop = asyncio.get_running_loop()
 
     def save(*args, **kwargs):
@@ -156,7 +156,7 @@ async def test_stop_after_the_response_and_before_it_is_saved_keeps_its_words_an
         asyncio.run_coroutine_threadsafe(go.wait(), loop).result(10)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(memory, "save_response", save)
+    monkeypatch.setattr(executor, "save_answer", save)
     model = ScriptedModel(assistant=[["all of it"]])
     async with node(model):
         run = await say(chat)
