@@ -17,6 +17,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,8 @@ from .models import Event, Run, Session
 from .vocabulary import AguiEvent
 
 log = logging.getLogger(__name__)
+
+RESTS = 3  # a busy writer commits for a quarter of its time: the rest is the models' and readers'
 
 MERGED = {  # the types whose neighbours of one id become one row: the field that joins them
     "TEXT_MESSAGE_CONTENT": "messageId",
@@ -231,6 +234,8 @@ class Writer:
         self._under_way: dict[uuid.UUID, _Stream] = {}
         self._refused: set[tuple[uuid.UUID, int]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._rested_at = 0.0  # loop time from which the next commit may begin
+        self._hurry = asyncio.Event()
 
     def put(self, run: Run, *events: AguiEvent) -> None:
         """Log soon. Never blocks; ``flush`` says when it is in the log."""
@@ -248,6 +253,7 @@ class Writer:
     async def flush(self, run: Run) -> None:
         """Wait until everything put for this run is committed. Raises Fenced if it may not be."""
         while stream := self._pending.get(run.pk) or self._under_way.get(run.pk):
+            self._hurry.set()
             await stream.committed.wait()
         if (run.pk, run.epoch) in self._refused:
             raise Fenced
@@ -260,15 +266,30 @@ class Writer:
         self._refused.discard((run.pk, run.epoch))
 
     async def _commit_all(self) -> None:
+        now = asyncio.get_running_loop().time
         while self._pending:
+            await self._rest()
             self._under_way, self._pending = self._pending, {}
+            began = now()
             refused = await self._commit(list(self._under_way.values()))
+            self._rested_at = now() + RESTS * (now() - began)
             self._refused |= {(stream.run.pk, stream.run.epoch) for stream in refused}
             for stream in self._under_way.values():
                 stream.committed.set()
             self._under_way = {}
             for stream in refused:
                 self._on_refused(stream.run.pk)
+
+    async def _rest(self) -> None:
+        """After a commit wait for more to come, ``RESTS`` times as long as it took.
+
+        A quiet stream's next token comes later than that and waits for nothing; of many streams
+        each commit takes more along the slower the database is. Who flushes cuts it short.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._rested_at):
+                await self._hurry.wait()
+        self._hurry.clear()
 
     async def _commit(self, batch: list[_Stream]) -> list[_Stream]:
         """Commit for certain; the streams that were refused. An outage is waited out."""
