@@ -6,7 +6,8 @@
 Each round starts a turn that would never end, waits for its first token, and stops it through the
 other web node. Three moments are taken: the provider sees its stream closed, the reader has the
 terminal event, the caller has the answer. ``--streams`` says how many turns stream at once, the
-stopped one included. Then Redis is killed and the same is done without it.
+stopped one included. Then the same while Redis is killed and started again every few rounds, and
+after it has been killed for good.
 
 Beside it, in the same rounds, stands what a stop cannot be cheaper than: one committed row on the
 same MariaDB and one PUBLISH on the same Redis, by the raw drivers. Compare ratios, not machines.
@@ -35,6 +36,7 @@ from tests.cluster.client import Chat, finished, first, texts
 from tests.cluster.site import Site
 
 RATE = 20  # tokens a second of each stream: a person's reading speed, several times over
+RESTART_AFTER = 5  # stops between two deaths of Redis
 WITHOUT_REDIS = 10  # rounds: each waits for a poll, and the polls do not vary
 
 HEAD = f"{'milliseconds':44} {'n':>4} {'p50':>8} {'p95':>8} {'p99':>8} {'max':>8}   {'x raw':>6}"
@@ -133,11 +135,21 @@ def raw_cost(site: Site) -> Callable[[], float]:
     return once
 
 
-def measure(site: Site, streams: int, count: int, raw: Callable[[], float] | None) -> Rounds:
-    """``count`` stops while ``streams`` turns stream."""
+def measure(
+    site: Site,
+    count: int,
+    *,
+    streams: int = 1,
+    raw: Callable[[], float] | None = None,
+    restarts: bool = False,
+) -> Rounds:
+    """``count`` stops while ``streams`` turns stream, and while Redis ``restarts``."""
     rounds = Rounds()
     with others_streaming(site, streams - 1):
         for number in range(count):
+            if restarts and number % RESTART_AFTER == 0:
+                site.cluster.redis.kill()
+                site.cluster.redis.start()
             one_stop(site, number, rounds)
             if raw is not None:
                 rounds.raw.append(raw())
@@ -171,11 +183,12 @@ def main() -> int:
         say(HEAD)
         raw = raw_cost(site)
         for streams in options.streams:
-            rounds = measure(site, streams, options.rounds, raw)
+            rounds = measure(site, options.rounds, streams=streams, raw=raw)
             true = report(f"{streams} streaming", rounds) and true
+        true = report("Redis restarts", measure(site, options.rounds, restarts=True)) and true
         site.cluster.redis.kill()
         count = min(options.rounds, WITHOUT_REDIS)
-        true = report("Redis killed", measure(site, 1, count, None)) and true
+        true = report("Redis killed", measure(site, count)) and true
     return 0 if true else 1
 
 
