@@ -150,6 +150,8 @@ async def post_message(
 @unit_of_work
 def _post(session_id: uuid.UUID, content: str, key: str | None, on_busy: OnBusy, by: str) -> Posted:
     with locked(session_id) as session:
+        if not ChatSession.objects.filter(pk=session_id, deleted_at=None).exists():
+            raise NotFound("not_found", "There is no such session.")  # deleted a moment ago
         posted = _posted_before(session, content, key)
         if posted is not None:
             return posted

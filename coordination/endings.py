@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from . import events, inbox, panel, rendezvous, runs, suspensions, texts, vocabulary, worklog
@@ -227,6 +228,7 @@ def handed_over(run: Run, *, by: str) -> bool:
             if fresh.stop_requested_at:
                 return _settle_stopped(session, fresh, by=by)
             fresh.attempts -= 1  # a shutdown is no failed attempt
+            fresh.usage = run.usage
             return _requeue(session, fresh, lease_end=Lease.End.RELEASED, by=by)
     except Fenced:
         return False
@@ -242,7 +244,10 @@ def lost(lease: Lease, *, end: str, by: str) -> bool:
     False when the lease is no longer open: its owner or another judge was faster.
     """
     with locked(lease.session_id) as session:
-        if not Lease.objects.filter(pk=lease.pk, released_at=None).exists():
+        held = Lease.objects.select_for_update().filter(pk=lease.pk, released_at=None)
+        if end == Lease.End.EXPIRED:  # a beat may have come since the judge looked
+            held = held.filter(expires_at__lt=Now())
+        if held.first() is None:
             return False
         run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
         if run is None:
@@ -293,8 +298,14 @@ def fence(lease: Lease, *, by: str) -> bool:
 def _requeue(session: Session, run: Run, *, lease_end: str, by: str) -> bool:
     items = events.unsaved(run)
     epoch = run.epoch
-    values = {"runner_id": "", "attempts": run.attempts, "queued_at": timezone.now()}
-    if not run.move(Run.Status.QUEUED, frm=Run.OWNED, epoch=epoch + 1, **values):
+    values = {
+        "runner_id": "",
+        "attempts": run.attempts,
+        "usage": run.usage,
+        "queued_at": timezone.now(),
+        "epoch": epoch + 1,
+    }
+    if not run.move(Run.Status.QUEUED, frm=Run.OWNED, **values):
         return False
     Lease.close(run.pk, epoch, lease_end, by=by)
     close_open_items(session, run, items)

@@ -21,13 +21,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from django.db.models import Case, PositiveBigIntegerField, Q, Value, When
 from django.utils import timezone
 
 from . import wakeups
 from .conf import conf
-from .db import RETRY_PAUSE, db
+from .db import RETRY_PAUSE, atomic, db
 from .errors import Fenced
 from .models import Event, Run, Session
 from .vocabulary import AguiEvent
@@ -293,9 +293,10 @@ class Writer:
 
     async def _commit(self, batch: list[_Stream]) -> list[_Stream]:
         """Commit for certain; the streams that were refused. An outage is waited out."""
+        attempt = _Attempt()
         while True:
             try:
-                return await db(_commit_streams, batch)
+                return await db(_commit_streams, batch, attempt)
             except (OperationalError, InterfaceError):
                 log.warning("event_flush_waits", exc_info=True)
                 await asyncio.sleep(RETRY_PAUSE)
@@ -307,15 +308,35 @@ class Writer:
                 return [stream for refused in each for stream in refused]
 
 
-def _commit_streams(streams: list[_Stream]) -> list[_Stream]:
+@dataclass
+class _Attempt:
+    """What the last try to commit a batch has written; where one row stands, all of them do."""
+
+    witness: Event | None = None
+    refused: list[_Stream] = field(default_factory=list)
+
+    def was_committed(self) -> bool:
+        """Whether it has happened, though the answer to its COMMIT was lost."""
+        row = self.witness
+        return row is not None and (
+            Event.objects.filter(
+                session_id=row.session_id, seq=row.seq, run_id=row.run_id, data=row.data
+            ).exists()
+        )
+
+
+def _commit_streams(streams: list[_Stream], attempt: _Attempt) -> list[_Stream]:
     """One transaction for all; the streams whose runs may write no more."""
     from .transactions import unit_of_work
 
-    return unit_of_work(_commit_streams_once)(streams)
+    if not attempt.was_committed():
+        unit_of_work(_commit_streams_once)(streams, attempt)
+    return attempt.refused
 
 
-def _commit_streams_once(streams: list[_Stream]) -> list[_Stream]:
-    with transaction.atomic():
+def _commit_streams_once(streams: list[_Stream], attempt: _Attempt) -> None:
+    attempt.witness = None
+    with atomic():
         ids = {stream.run.session_id for stream in streams}
         locked = Session.objects.select_for_update().filter(pk__in=ids).order_by("pk")
         sessions = {session.pk: session for session in locked}
@@ -326,9 +347,10 @@ def _commit_streams_once(streams: list[_Stream]) -> list[_Stream]:
             if session is not None and stream.run.pk in allowed:
                 rows = _number(session, ((stream.run.pk, event) for event in stream.events))
                 by_session.setdefault(session.pk, []).extend(rows)
+        attempt.refused = [stream for stream in streams if stream.run.pk not in allowed]
         if by_session:
             _insert(sessions, by_session)
-    return [stream for stream in streams if stream.run.pk not in allowed]
+            attempt.witness = next(iter(by_session.values()))[0]
 
 
 def _insert(sessions: dict[uuid.UUID, Session], rows: dict[uuid.UUID, list[Event]]) -> None:

@@ -21,6 +21,7 @@ from . import events, panel, vocabulary, wakeups
 from .conf import conf
 from .errors import Conflict, Fenced
 from .models import InboxMessage, Lease, Question, Run, Session, Wait
+from .models.run import RunQuerySet
 from .signals import run_ready
 from .transactions import locked, unit_of_work
 
@@ -100,6 +101,11 @@ def claim(run_id: uuid.UUID, session_id: uuid.UUID, runner_id: str, node_id: str
         announce(session, run)
         panel.publish(session)
         return run
+
+
+def claimed_by(runner_id: str) -> RunQuerySet:
+    """The runs that this runner owns, as the rows say."""
+    return Run.objects.filter(runner_id=runner_id, status__in=Run.OWNED)
 
 
 def ancestors(run: Run) -> list[Run]:

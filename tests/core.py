@@ -29,7 +29,7 @@ from chat import actions, memory
 from chat.executor import execute
 from chat.llm import Usage
 from chat.models import ChatSession, Message
-from coordination import events, inbox, leases, runs, vocabulary
+from coordination import endings, events, inbox, leases, runs, vocabulary
 from coordination.db import db
 from coordination.errors import Fenced
 from coordination.models import (
@@ -133,7 +133,7 @@ def log_call(
 
 def write_stream(run: Run, *written: dict[str, Any]) -> None:
     """One commit of the event writer. Raises Fenced where it is refused."""
-    if events._commit_streams([events._Stream(run, list(written))]):
+    if events._commit_streams([events._Stream(run, list(written))], events._Attempt()):
         raise Fenced
 
 
@@ -153,6 +153,13 @@ def expire_leases(run: Run, seconds: float = 60) -> None:
     Lease.objects.filter(run=run, released_at=None).update(
         expires_at=timezone.now() - dt.timedelta(seconds=seconds)
     )
+
+
+def judge(run: Run, end: str = Lease.End.EXPIRED, by: str = "guard") -> bool:
+    """Let a guard, or a supervisor, judge the run's open lease."""
+    if end == Lease.End.EXPIRED:
+        expire_leases(run)
+    return endings.lost(lease_of(run), end=end, by=by)
 
 
 def lease_of(run: Run) -> Lease:

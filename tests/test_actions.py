@@ -211,6 +211,8 @@ async def test_deleting_stops_what_runs_and_what_waits(transactional_db):
     run = await db(lambda: claim(post(chat)))
     waiting = await db(lambda: post(chat, "two"))
     await actions.delete_session(chat, by="alice")
+    with pytest.raises(NotFound):  # found before it was deleted, sent after it
+        await actions.post_message(chat, "and this", by="alice")
     assert (await db(again, waiting)).status == "interrupted"
     assert (await db(again, run)).stop_requested_at is not None
     with pytest.raises(NotFound):

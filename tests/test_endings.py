@@ -6,6 +6,7 @@ import pytest
 
 from chat import memory
 from chat.executor import finish
+from chat.llm import Usage
 from chat.tools.base import Value
 from coordination import endings, interrupts, rendezvous, runs, suspensions
 from coordination.conf import conf
@@ -21,6 +22,7 @@ from tests.core import (
     customs,
     expire_leases,
     in_threads,
+    judge,
     lease_of,
     logged,
     new_chat,
@@ -50,7 +52,7 @@ def settle(run, status="completed", reason="completed", **values):
 
 
 def crash(run, end=Lease.End.CRASHED):
-    return endings.lost(lease_of(run), end=end, by="supervisor")
+    return judge(run, end, by="supervisor")
 
 
 WAYS_TO_END = {
@@ -270,12 +272,15 @@ def test_a_shutdown_hands_over_and_counts_as_no_attempt(chat, saved):
         claimed = claim(again(run))
         if saved:
             respond_with(claimed, "so far")
+        claimed.usage = memory.add_usage(claimed.usage, Usage("m", "m", 3, 1))
         assert endings.handed_over(claimed, by="r1")
         assert again(run).status == Run.Status.QUEUED
         assert again(run).attempts == 0
         assert again(run).lane is not None
     assert not logged(chat.pk, "RUN_FINISHED", "RUN_ERROR")
     assert Lease.objects.filter(run=run, end=Lease.End.RELEASED).count() == conf.max_attempts + 2
+    steps = conf.max_attempts + 2  # what each began has cost something, saved or cut off
+    assert again(run).usage["total_tokens"] == steps * (4 + 15 * saved)
 
 
 def test_a_stop_that_came_first_is_not_handed_over(chat, master):
