@@ -6,7 +6,8 @@ import datetime as dt
 import uuid
 from typing import Any
 
-from django.db.models import Max, QuerySet
+from django.db.models import Max, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from . import events, vocabulary
 from .models import Lease, Question, Run, Session
@@ -28,11 +29,12 @@ def agents(session_id: uuid.UUID) -> list[dict[str, Any]]:
 
 def _newest_runs(session_id: uuid.UUID) -> QuerySet[Run]:
     """One run per agent: the one that holds its lane, else the newest that has begun."""
+    begun = Q(lane__isnull=False) | Q(started_at__isnull=False)
     of_session = Run.objects.filter(session_id=session_id)
     positions = (
         of_session.exclude(status=Run.Status.QUEUED, lane=None)
         .values("agent_id")
-        .annotate(newest=Max("position"))
+        .annotate(newest=Coalesce(Max("position", filter=begun), Max("position")))
         .values("newest")
     )
     return of_session.filter(position__in=positions).order_by("depth", "agent_id")
