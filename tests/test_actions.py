@@ -239,7 +239,9 @@ def test_what_has_left_the_queue_is_neither_edited_nor_removed(chat):
 
 
 @for_real
-@pytest.mark.parametrize("change", [lambda *a: edit(*a, "edited"), remove], ids=["edit", "remove"])
+@pytest.mark.parametrize(
+    "change", [partial(edit, content="edited"), remove], ids=["edit", "remove"]
+)
 def test_an_edit_or_removal_against_the_turn_s_beginning_has_one_winner(redis_server, change):
     for turn in range(8):
         chat = new_chat(f"user {turn}")
