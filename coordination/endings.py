@@ -42,7 +42,8 @@ def settle(
 
     ``result`` is the run's own answer; a run that did not complete is answered for by the system.
     """
-    runs.announce(session, run)
+    if run.lane or not run.is_root:  # a turn that never began may not begin inside of another
+        runs.announce(session, run)
     items = events.unsaved(run)
     values = {
         "reason": reason,
@@ -157,9 +158,11 @@ def _log_end(session: Session, run: Run, below: Sequence[Run]) -> None:
     )
     panel.publish(session)
     if run.is_root:
-        _close_subagents(session, run, below)
-        events.append(session, run, _terminal_event(session, run))
-    elif run.announced and not runs.ancestors(run)[-1].is_terminal:
+        if run.announced:
+            _close_subagents(session, run, below)
+            events.append(session, run, _terminal_event(session, run))
+            _log_turns_that_never_began(session)
+    elif run.announced:
         if run.status == Run.Status.COMPLETED:
             events.append(session, run, vocabulary.subagent_finished(run))
         else:
@@ -178,11 +181,22 @@ def _terminal_event(session: Session, run: Run) -> dict[str, Any]:
             return vocabulary.run_error(run, run.detail or run.reason, run.reason)
 
 
+def _log_turns_that_never_began(session: Session) -> None:
+    """Turns that were stopped while they waited: AG-UI's runs do not nest, so theirs come now."""
+    ended = Run.objects.filter(session=session, status=Run.Status.INTERRUPTED)
+    for run in ended.filter(parent=None, announced=False).order_by("position"):
+        runs.set_announced(run, True)
+        finished = vocabulary.run_finished(run, {"type": "cancelled"})
+        events.append(session, run, vocabulary.run_started(run), finished)
+
+
 def _close_subagents(session: Session, root: Run, below: Sequence[Run]) -> None:
-    """AG-UI ends a run only when nothing in it stands open."""
+    """AG-UI ends a run only when nothing in it stands open. Who goes on is heard no more."""
     for member in below:
         if member.is_terminal or not member.announced:
             continue
+        if root.status == Run.Status.COMPLETED:  # else its orphans were closed when they were told
+            close_open_items(session, member, events.unsaved(member))
         events.append(
             session,
             member,
