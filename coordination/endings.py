@@ -17,7 +17,7 @@ from . import events, inbox, panel, rendezvous, runs, suspensions, texts, vocabu
 from .conf import conf
 from .errors import Fenced
 from .models import Lease, Question, Run, Session
-from .signals import run_ended, step_broken
+from .signals import left_open, run_ended, step_broken
 from .transactions import locked, unit_of_work
 
 _UNFINISHED = (Run.Status.QUEUED, *Run.OWNED, *Run.PARKED)
@@ -173,6 +173,8 @@ def _close_subagents(session: Session, root: Run) -> None:
     for member in runs.tree(root):
         if member.is_root or member.is_terminal or not member.announced:
             continue
+        if root.status != Run.Status.COMPLETED:
+            left_open.send(Run, session=session, run=member, root=root)
         events.append(
             session,
             member,

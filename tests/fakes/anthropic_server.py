@@ -233,7 +233,8 @@ class FakeAnthropic(FakeProvider):
         }
 
     def check(self, request: dict[str, Any], headers: dict[str, str]) -> None:
-        if not headers.get("x-api-key"):
+        bearer = headers.get("authorization", "").removeprefix("Bearer").strip()
+        if not headers.get("x-api-key") and not bearer:  # which of them depends on the client
             raise Refused(401, "x-api-key header is required")
         if not headers.get("anthropic-version"):
             raise refuse("anthropic-version", "header is required")
