@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,15 +28,18 @@ from chat.memory import clean
 from chat.models import ChatSession, Message
 from chat.tools import TOOLS
 from coordination import runs
+from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Question, Run
 from tests.core import at_rest, ended, logged, new_chat, node, until
+from tests.fakes import anthropic_server
 from tests.fakes.anthropic_server import FakeAnthropic
 from tests.fakes.openai_server import FakeOpenAI
 from tests.fakes.provider import (
     Action,
     Exchange,
     FakeProvider,
+    Refused,
     Said,
     Step,
     call,
@@ -47,6 +51,7 @@ LOOK_AGAIN = 0.03  # seconds: so many look that looking is felt
 WIRES: dict[str, type[FakeProvider]] = {"openai": FakeOpenAI, "anthropic": FakeAnthropic}
 
 HANG: Action = {"hang": ""}
+HALF_AN_ESCAPE = re.compile(r"\\u[0-9a-f]{0,3}$")  # OpenAI's client keeps it back until it is whole
 FAMILY = "👨‍👩‍👧"
 
 
@@ -268,7 +273,8 @@ def unclaimed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, str]]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("core", "hub", "slow_tool")
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_stop_at_every_position(wire, providers, unclaimed):
+async def test_a_stop_at_every_position(wire, providers, unclaimed, monkeypatch):
+    monkeypatch.setattr(conf, "stop_ack", 60)  # so many stops at once are many for one machine
     assert len(POSITIONS) >= 40
     stopped = [Stopped(name, await db(_new_chat, name), unclaimed) for name in POSITIONS]
     room = asyncio.Semaphore(AT_ONCE)
@@ -458,7 +464,8 @@ def _text(step: Step) -> str:
 def _arguments(made: Action, marker: str) -> str:
     args = made["args"]
     words = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
-    return words.replace("$PROGRAM", marker)[: made.get("hang_at", len(words) + len(marker))]
+    words = words.replace("$PROGRAM", marker)[: made.get("hang_at", len(words) + len(marker))]
+    return HALF_AN_ESCAPE.sub("", words)
 
 
 def _expected(steps: list[Step], marker: str) -> dict[str, list[str]]:
@@ -487,7 +494,7 @@ def _streamed(chat: ChatSession) -> dict[str, list[str]]:
     return {
         "text": sorted(found["text"].values()),
         "reasoning": sorted("".join(found["reasoning"].values())),
-        "args": sorted(found["args"].values()),
+        "args": sorted(HALF_AN_ESCAPE.sub("", args) for args in found["args"].values()),
         "calls": sorted(e["toolCallName"] for e in logged(chat.pk, "TOOL_CALL_START")),
     }
 
@@ -502,3 +509,86 @@ def _calls_sent(request: dict[str, Any]) -> int:
     blocks = [b for m in messages if isinstance(m["content"], list) for b in m["content"]]
     of_openai = sum(len(message.get("tool_calls") or ()) for message in messages)
     return of_openai + sum(block.get("type") == "tool_use" for block in blocks)
+
+
+# -- what the real ones refuse -----------------------------------------------------------------
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def said(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def use(call_id: str, arguments: Any = None) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": "look", "input": arguments or {}}
+
+
+def result(call_id: str, content: Any = "seen") -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content}
+
+
+HELLO = user(said("hi"))
+TOOLS_OF_REQUEST = [{"name": "look", "input_schema": {"type": "object"}}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "words"),
+    [
+        ([assistant(said("hi")), HELLO], "first message"),
+        ([HELLO, assistant(said("hi "))], "trailing whitespace"),
+        ([HELLO, assistant(said("hi"))], "prefill"),
+        ([HELLO, assistant(said("")), HELLO], "non-empty"),
+        ([HELLO, assistant(said(" \n")), HELLO], "non-whitespace"),
+        ([HELLO, assistant(), HELLO], "non-empty content"),
+        ([{"role": "system", "content": "x"}, HELLO], "role"),
+        ([HELLO, assistant(use("a")), HELLO], "without `tool_result`"),
+        ([HELLO, assistant(use("a")), user(said("so"), result("a"))], "without `tool_result`"),
+        ([HELLO, assistant(use("a"), use("b")), user(result("a"))], "without `tool_result`"),
+        ([HELLO, assistant(use("a")), user(result("a"), result("a"))], "single result"),
+        ([HELLO, assistant(use("a")), HELLO, user(result("a"))], "without `tool_result`"),
+        ([user(result("a"))], "unexpected `tool_use_id`"),
+        ([HELLO, assistant(use("a"), use("a")), user(result("a"))], "unique"),
+        ([HELLO, *[assistant(use("a")), user(result("a"))] * 2], "unique"),
+        ([HELLO, assistant(use("a:0")), user(result("a:0"))], "pattern"),
+        ([HELLO, assistant(use("a", "{")), user(result("a"))], "valid dictionary"),
+        ([HELLO, assistant(use("a")), user(result("a", [said("")]))], "non-empty"),
+        ([HELLO, assistant({"type": "thinking", "thinking": "x"}), HELLO], "signature"),
+    ],
+)
+def test_what_anthropic_refuses(messages, words):
+    with pytest.raises(Refused, match=words):
+        anthropic_server.validate(_request(messages))
+
+
+def test_what_anthropic_takes():
+    thought = {"type": "thinking", "thinking": "x", "signature": anthropic_server.signature_of("x")}
+    asked = assistant(thought, said("I look."), use("a", {"at": "it"}), use("b"))
+    answered = user(result("b"), result("a", [said("seen")]), said("and"))
+    anthropic_server.validate(_request([HELLO, HELLO, asked, answered, HELLO]))
+
+
+@pytest.mark.parametrize(
+    "missing", [{"max_tokens": 0}, {"tools": []}, {"tools": [{"name": "look"}]}, {"system": [{}]}]
+)
+def test_what_anthropic_wants_beside_the_messages(missing):
+    messages = [HELLO, assistant(use("a")), user(result("a"))]
+    anthropic_server.validate(_request(messages))
+    with pytest.raises(Refused):
+        anthropic_server.validate(_request(messages) | missing)
+
+
+def _request(messages: list[Any]) -> dict[str, Any]:
+    return {
+        "model": "fake",
+        "max_tokens": 100,
+        "messages": messages,
+        "tools": TOOLS_OF_REQUEST,
+        "stream": True,
+    }
