@@ -293,7 +293,7 @@ async def test_a_stop_at_every_position(wire, providers, unclaimed, monkeypatch)
     for name, error in failed.items():
         error.add_note(f"at the position {name!r}")
     if failed:
-        raise ExceptionGroup(f"{wire}: {', '.join(failed)}", list(failed.values()))
+        raise BaseExceptionGroup(f"{wire}: {', '.join(failed)}", list(failed.values()))
 
 
 def _new_chat(title: str) -> ChatSession:
