@@ -270,6 +270,7 @@ def unclaimed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, str]]:
     return hidden
 
 
+@pytest.mark.timeout(300)  # many turns: a hang, not a busy machine
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("core", "hub", "slow_tool")
 @pytest.mark.parametrize("wire", WIRES)
