@@ -15,7 +15,7 @@ from chat import memory
 from chat.models import Message
 from coordination import events, texts, vocabulary
 from coordination.models import Run, Session
-from coordination.signals import run_ended, run_ready, step_broken
+from coordination.signals import left_open, run_ended, run_ready, step_broken
 
 
 def waiting(session_id: uuid.UUID) -> QuerySet[Message]:
@@ -66,6 +66,11 @@ def _begin(session: Session, run: Run, has_waited: bool, **_: Any) -> None:
 @receiver(step_broken)
 def _supersede(session: Session, run: Run, items: events.OpenItems, **_: Any) -> None:
     memory.keep_partial(session, run, items, superseded=True)
+
+
+@receiver(left_open)
+def _close_in_log(session: Session, run: Run, root: Run, **_: Any) -> None:
+    memory.close_calls_in_log(session, run, root)
 
 
 @receiver(run_ended)

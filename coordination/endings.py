@@ -19,7 +19,7 @@ from . import events, inbox, panel, rendezvous, runs, suspensions, texts, vocabu
 from .conf import conf
 from .errors import Fenced
 from .models import Lease, Question, Run, Session
-from .signals import run_ended, step_broken
+from .signals import left_open, run_ended, step_broken
 from .transactions import locked, unit_of_work
 
 _UNFINISHED = (Run.Status.QUEUED, *Run.OWNED, *Run.PARKED)
@@ -197,6 +197,8 @@ def _close_subagents(session: Session, root: Run, below: Sequence[Run]) -> None:
             continue
         if root.status == Run.Status.COMPLETED:  # else its orphans were closed when they were told
             close_open_items(session, member, events.unsaved(member))
+        else:
+            left_open.send(Run, session=session, run=member, root=root)
         events.append(
             session,
             member,

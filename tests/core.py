@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 
 from chat import actions, memory
 from chat.executor import execute
-from chat.llm import Usage
+from chat.llm import StepModel, Usage
 from chat.models import ChatSession, Message
 from coordination import endings, events, inbox, leases, runs, vocabulary
 from coordination.db import db
@@ -43,7 +43,7 @@ from coordination.models import (
     WorkLogEntry,
 )
 from coordination.worker import Runner
-from tests.fakes.step_model import ScriptedModel, check_strict
+from tests.fakes.step_model import check_strict
 from tests.verifier import verify
 
 EVENT: TypeAdapter[Any] = TypeAdapter(AnyEvent)
@@ -236,9 +236,7 @@ class Node:
 
 
 @asynccontextmanager
-async def node(
-    model: ScriptedModel, name: str = "r1", concurrency: int = 16
-) -> AsyncIterator[Node]:
+async def node(model: StepModel, name: str = "r1", concurrency: int = 16) -> AsyncIterator[Node]:
     """A working runner; leaving kills it with whatever it still executes, as a crash would."""
     runner = Runner(execute, runner_id=name, node_id=f"node-{name}", concurrency=concurrency)
     it = Node(runner)
@@ -259,13 +257,13 @@ async def _crash(*args: Any) -> None:
     """A process that is gone settles nothing."""
 
 
-async def until(condition: Callable[[], Any], within: float = 10) -> Any:
+async def until(condition: Callable[[], Any], within: float = 10, every: float = 0.005) -> Any:
     """What ``condition`` (which may look at the database) returns, once it is true."""
     async with asyncio.timeout(within):
         while True:
             if result := await db(condition):
                 return result
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(every)
 
 
 async def reaches(run: Run, *statuses: str, within: float = 10) -> Run:
