@@ -8,7 +8,7 @@ takes the one end of a pair of sockets, the caller holds the other:
 
     caller → child   the pickled call
     child → caller   the pickled result, or the exception to raise
-    server → caller  once the child has ended: its exit status, and the end of the stream
+    server → caller  the exit status of a child that has ended; too late to matter after a result
 
 There is one way to kill: the caller closes its end, at once, whatever the child is doing, and the
 server sees to the rest (SIGTERM, ``AGENT_TOOL_KILL_GRACE``, SIGKILL; with everything the child has
@@ -41,8 +41,8 @@ from typing import Any, NoReturn
 from coordination.conf import conf
 from coordination.supervisor import die_with_parent
 
-STATUS = struct.Struct("!i")  # as os.waitstatus_to_exitcode: negative for a signal
-LENGTH = struct.Struct("!i")  # before the call, as multiprocessing's Connection reads it
+NUMBER = struct.Struct("!i")  # a length, as multiprocessing's Connection has it; an exit code
+RESULT, EXIT = b"r", b"x"  # what comes: a length and a pickle, or an exit code
 SERVER = (
     "import django; django.setup(); import chat.tools;"
     "from chat.tools import processes; processes.Server({}).serve()"
@@ -65,30 +65,25 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     ours.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=ours)
     try:
-        writer.write(LENGTH.pack(len(request)) + request)
-        answer = await _until_over(reader)
+        writer.write(NUMBER.pack(len(request)) + request)
+        result = pickle.loads(await _answer_of(reader))
     finally:
         writer.transport.abort()  # not close(): that would first send what was not sent yet
-    return _result(answer)
-
-
-async def _until_over(reader: asyncio.StreamReader) -> bytes:
-    with suppress(ConnectionError):  # of a server that was killed
-        return await reader.read()
-    return b""
-
-
-def _result(answer: bytes) -> Any:
-    if len(answer) < STATUS.size:
-        raise Died("the process in which it ran was lost")
-    (code,) = STATUS.unpack(answer[-STATUS.size :])
-    if code:
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
-        raise Died(f"its process {how} before it had a result")
-    result = pickle.loads(answer[: -STATUS.size])
     if isinstance(result, Exception):
         raise result
     return result
+
+
+async def _answer_of(reader: asyncio.StreamReader) -> bytes:
+    try:
+        kind = await reader.readexactly(1)
+        (number,) = NUMBER.unpack(await reader.readexactly(NUMBER.size))
+        if kind == RESULT:
+            return await reader.readexactly(number)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        raise Died("the process in which it ran was lost") from None
+    how = f"was killed by {signal.Signals(-number).name}" if number < 0 else f"exited with {number}"
+    raise Died(f"its process {how} before it had a result")
 
 
 class _ServerOfThisProcess:
@@ -223,7 +218,7 @@ class Server:
             with suppress(KeyError):
                 self.poll.unregister(child.end)
             with child.end, suppress(OSError):
-                child.end.sendall(STATUS.pack(os.waitstatus_to_exitcode(status)))
+                child.end.sendall(EXIT + NUMBER.pack(os.waitstatus_to_exitcode(status)))
 
     def _kill_all(self) -> None:
         for child in self.children.values():
@@ -246,7 +241,7 @@ def _answer(end: socket.socket) -> None:
         connections.close_all()
         sys.stdout.flush()
         with open(connection.fileno(), "wb", closefd=False) as stream:  # noqa: PTH123
-            stream.write(answer)
+            stream.write(RESULT + NUMBER.pack(len(answer)) + answer)
 
 
 def _pickled(answer: Any) -> bytes:
