@@ -280,7 +280,7 @@ async def test_the_audit_has_the_ended_leases_too(chat):
 def question(ui_type, **more):
     return {
         "ui_type": ui_type, "options": [], "fields": [], "default_value": None,
-        "allow_other": False, **more,
+        "allow_other": False, "approval": None, **more,
     }  # fmt: skip
 
 

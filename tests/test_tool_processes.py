@@ -80,7 +80,7 @@ async def test_it_may_suspend_its_run():
     assert await make(tools.crash, how="ask") == Ask(question="which?")
 
 
-async def hanging(folder: Path, name: str, **more: object) -> tuple[asyncio.Task[object], list[int]]:
+async def hanging(folder: Path, name: str, **more: object) -> tuple[asyncio.Task, list[int]]:
     """A call that hangs, and the ids of its processes."""
     task = asyncio.ensure_future(make(tools.hang, name, folder=str(folder), **more))
     said = folder / name

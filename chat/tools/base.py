@@ -7,9 +7,9 @@
 
 A tool returns what the model is to read (text or JSON), or a suspension: ``Ask`` (a person is to
 answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that tells the model
-what to do instead. It may be called again after a crash, with the same ``context.idempotency_key``: use
-that, or say ``repeatable=False``. With ``requires_approval=True`` a person decides about each call
-before it is made (``chat.approvals``).
+what to do instead. It may be called again after a crash, with the same ``idempotency_key`` in its
+context: use that, or say ``repeatable=False``. With ``requires_approval=True`` a person decides
+about each call before it is made (``chat.approvals``).
 
 An async tool is cancelled at its next await, so it must not block. A plain ``def`` may block as
 long as it likes: it runs in a process of its own (``chat.tools.processes``), is killed where an

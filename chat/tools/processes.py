@@ -66,7 +66,7 @@ async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     reader, writer = await asyncio.open_connection(sock=ours)
     try:
         writer.write(NUMBER.pack(len(request)) + request)
-        result = pickle.loads(await _answer_of(reader))
+        result = pickle.loads(await _answer_of(reader))  # noqa: S301 - our own child's
     finally:
         writer.transport.abort()  # not close(): that would first send what was not sent yet
     if isinstance(result, Exception):
@@ -233,14 +233,14 @@ def _answer(end: socket.socket) -> None:
         try:
             function, arguments = connection.recv()
             answer = _pickled(function(*arguments))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again, by the caller
             error.add_note(traceback.format_exc())
             answer = _pickled(error)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a tool is not the caller's
             answer = pickle.dumps(Died(f"it raised {type(error).__name__}: {error}"))
         connections.close_all()
         sys.stdout.flush()
-        with open(connection.fileno(), "wb", closefd=False) as stream:  # noqa: PTH123
+        with open(connection.fileno(), "wb", closefd=False) as stream:
             stream.write(RESULT + NUMBER.pack(len(answer)) + answer)
 
 
@@ -248,7 +248,7 @@ def _pickled(answer: Any) -> bytes:
     """The pickle, tried out; of what cannot cross, a text that says so."""
     try:
         data = pickle.dumps(answer)
-        pickle.loads(data)
+        pickle.loads(data)  # noqa: S301 - our own
     except Exception as error:  # noqa: BLE001 - whatever a class does when it is pickled
         if not isinstance(answer, Exception):
             return pickle.dumps(TypeError(f"its result cannot leave its process: {error}"))

@@ -20,7 +20,7 @@ from coordination.suspensions import Ask
 @tool
 def plain(context: ToolContext, text: str, times: int = 1) -> dict[str, Any]:
     """Say where it runs, print, and give the text back."""
-    print("printed by a tool")  # noqa: T201
+    print("printed by a tool")
     sys.stdin.read()
     return {"pid": os.getpid(), "key": context.idempotency_key, "text": text * times}
 
@@ -56,8 +56,7 @@ def crash(context: ToolContext, how: str) -> Any:
             raise ToolError("ask somebody else")
         case "fenced":
             raise Fenced("gone")
-        case "ask":
-            return Ask(question="which?")
+    return Ask(question="which?")
 
 
 class OddError(Exception):
