@@ -1,14 +1,16 @@
-"""Tools that behave badly, and one that asks. For tests here, and for nodes (``cluster/tools``).
+"""Tools that behave badly, and one that asks. For tests here, and for nodes (``cluster/apps.py``).
 
 Plain tools stand in a module, because a process of their own imports them from there.
 """
 
+import asyncio
 import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +61,48 @@ def crash(context: ToolContext, how: str) -> Any:
     return Ask(question="which?")
 
 
+@tool
+async def swallow(context: ToolContext, until: str) -> str:
+    """Ignore every cancellation until a file is there."""
+    gate = Path(until)
+    while not _is_there(gate):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.05)
+    gate.write_text("seen")
+    return "late"
+
+
+@tool
+async def block(context: ToolContext, until: str) -> str:
+    """Let nothing else run in this process until a file is there."""
+    _wait_for(Path(until))
+    return "late"
+
+
+def _is_there(file: Path) -> bool:
+    return file.exists()
+
+
+def _wait_for(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.05)
+
+
+@tool(repeatable=False, requires_approval=True)
+def pay(context: ToolContext, ledger: str, amount: int, hang: bool = False) -> str:
+    """Write a line into a file."""
+    with Path(ledger).open("a") as lines:
+        lines.write(f"{amount}\n")
+    if hang:
+        time.sleep(600)
+    return f"paid {amount}"
+
+
 class OddError(Exception):
     """Cannot be made again from its arguments."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
+
+
+FAKES = (plain, hang, crash, swallow, block, pay)
