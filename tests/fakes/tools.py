@@ -68,7 +68,7 @@ async def swallow(context: ToolContext, until: str) -> str:
     while not _is_there(gate):
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0.05)
-    gate.write_text("seen")
+    _sign(gate)
     return "late"
 
 
@@ -81,6 +81,10 @@ async def block(context: ToolContext, until: str) -> str:
 
 def _is_there(file: Path) -> bool:
     return file.exists()
+
+
+def _sign(file: Path) -> None:
+    file.write_text("seen")
 
 
 def _wait_for(file: Path) -> None:
