@@ -556,8 +556,8 @@ class QuestionAdmin(ReadOnlyAdmin):
     ordering = ["-opened_at"]
     fields = [
         "id", "question", "agent_id", "path", "ui_type", "choices", "allow_other", "default_value",
-        "call_asked_about", "taken_up_at", "state", "answer_pretty", "closed_by", "opened_at", "closed_at", "open_for", "expires_at",
-        "conversation", "run_link", "tool_call_id",
+        "call_asked_about", "taken_up_at", "state", "answer_pretty", "closed_by", "opened_at",
+        "closed_at", "open_for", "expires_at", "conversation", "run_link", "tool_call_id",
     ]  # fmt: skip
 
     @admin.display(description=_("question"), ordering="question")
