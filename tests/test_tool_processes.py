@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from coordination.conf import conf
 from coordination.errors import Fenced
 from coordination.models import Run
 from coordination.suspensions import Ask
-from tests.core import until
 from tests.fakes import tools
 
 
@@ -78,6 +78,13 @@ async def test_where_it_was_raised_is_for_the_log():
 
 async def test_it_may_suspend_its_run():
     assert await make(tools.crash, how="ask") == Ask(question="which?")
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """As ``core.until``, without a database."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 async def hanging(folder: Path, name: str, **more: object) -> tuple[asyncio.Task, list[int]]:
