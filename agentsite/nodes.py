@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from agentsite.environment import BASE_DIR
-from agentsite.processes import Child, ProcessFault, descendants, spawn, until
+from agentsite.processes import Child, ProcessFault, children, spawn, until
 
 Server = Literal["daphne", "uvicorn"]
 
@@ -165,7 +165,7 @@ class WorkerNode(Node):
 
     def runners(self) -> list[int]:
         """The ids of the runner processes, for tests that kill one and spare the supervisor."""
-        return descendants(self.pid)
+        return children(self.pid)
 
 
 def base_env(**changes: str) -> dict[str, str]:

@@ -147,6 +147,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    """The processes that it has started itself, and that are not dead yet."""
+    return [child for child, parent in _parents() if parent == pid]
+
+
 def _parents() -> Iterator[tuple[int, int]]:
     """Each process that is not dead yet, with its parent."""
     if not Path("/proc/self/stat").exists():

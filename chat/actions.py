@@ -15,8 +15,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from chat import approvals
 from chat.agents import MASTER
 from chat.models import ChatSession, Message, digest
+from chat.tools import TOOLS
 from chat.turns import publish_queue, queue, queue_item, waiting
 from coordination import interrupts, runs, suspensions
 from coordination.conf import conf
@@ -301,21 +303,29 @@ async def stop(
 async def respond(
     chat: ChatSession, question_id: str, *, status: str = "resolved", payload: Any = None, by: str
 ) -> uuid.UUID:
-    """Answer a question, or decline it (``cancelled``); see ``suspensions.respond``."""
+    """Answer a question, or decline it (``cancelled``); see ``suspensions.respond``.
+
+    About a tool call, ``approvals.check`` has its say before.
+    """
     pk = as_uuid(question_id)
     if pk is None:
         raise NotFound("not_found", "There is no such question.")
     if status not in ("resolved", "cancelled"):
         raise Invalid("invalid_status", "The status is resolved or cancelled.")
     _check_payload(payload)
-    return await db(
-        suspensions.respond,
-        chat.pk,
-        pk,
-        resolved=status == "resolved",
-        payload=payload,
-        by=by,
-    )
+    return await db(_respond, chat.pk, pk, status == "resolved", payload, by)
+
+
+@unit_of_work
+def _respond(
+    session_id: uuid.UUID, question_id: uuid.UUID, resolved: bool, payload: Any, by: str
+) -> uuid.UUID:
+    asked = Question.objects.filter(
+        pk=question_id, session=session_id, state=Question.State.OPEN, approval__isnull=False
+    ).first()
+    if asked is not None and resolved:
+        payload = approvals.check(asked.approval or {}, TOOLS, payload)
+    return suspensions.respond(session_id, question_id, resolved=resolved, payload=payload, by=by)
 
 
 def _check_payload(payload: Any) -> None:

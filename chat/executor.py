@@ -8,14 +8,16 @@ its last saved step. It leaves by ending, by parking on rows, or by an exception
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from chat import memory
+from chat import approvals, memory
 from chat.agents import find_agent, instructions_for
 from chat.llm import (
     ModelError,
@@ -28,9 +30,10 @@ from chat.llm import (
     ToolCallStarted,
     Usage,
     get_model,
+    is_demo,
 )
 from chat.memory import Call
-from chat.tools import TOOLS
+from chat.tools import DEMO_TOOLS, TOOLS
 from chat.tools.base import Outcome, ToolContext, ToolError, Value
 from coordination import endings, inbox, rendezvous, runs, vocabulary
 from coordination.conf import conf
@@ -72,7 +75,8 @@ class Turn:
         self.model = model
         agent = find_agent(self.run_row.agent_id)
         assert agent is not None, f"no agent {self.run_row.agent_id}"
-        self.tools = {name: TOOLS[name] for name in agent.tools}
+        shown = DEMO_TOOLS if is_demo(settings.AGENT_MODEL) else ()
+        self.tools = {name: TOOLS[name] for name in (*agent.tools, *shown)}
         self.instructions = instructions_for(self.run_row.agent_id)
         self.rows: list[Message] = []
         self.said = False  # whether the step under way has logged anything
@@ -188,14 +192,14 @@ class Turn:
             return False
         rows, to_make = await patiently(memory.collect, self.run_row, calls)
         self.rows += rows
-        return await self._tool_step(to_make, again=True) if to_make else False
+        return await self._tool_step(to_make) if to_make else False
 
-    async def _tool_step(self, calls: Sequence[Call], *, again: bool = False) -> bool:
+    async def _tool_step(self, calls: Sequence[Call]) -> bool:
         """Make the calls of one step, all at once. True if the run has parked on any of them."""
         await self.execution.gate.wait()
         await patiently(runs.check_owned, self.run_row)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._call(call, again=again)) for call in calls]
+            tasks = [group.create_task(self._call(call)) for call in calls]
         outcomes = [(call, _finished(task)) for call, task in zip(calls, tasks, strict=True)]
         saved = await patiently(memory.save_outcomes, self.run_row, outcomes)
         self.rows += saved.rows
@@ -204,17 +208,20 @@ class Turn:
         answered = {row.parts[0]["tool_call_id"] for row in saved.rows}
         return await self._go_on_with([call for call in calls if call.call_id not in answered])
 
-    async def _call(self, call: Call, *, again: bool) -> Outcome | Lost:
+    async def _call(self, call: Call) -> Outcome | Lost:
         """One call. Whatever goes wrong in it is a text to the model, but for a lost run."""
         tool = self.tools.get(call.name)
         if tool is None:
             offered = ", ".join(self.tools)
             return Value(f"unknown_tool: you have no {call.name!r}. You have: {offered}.")
-        if again and not tool.repeatable:
-            return Value(memory.UNKNOWN_EFFECT)
         try:
+            if tool.requires_approval and not call.approved:
+                return approvals.ask_about(tool, call.arguments)
+            if call.begun and not tool.repeatable:
+                return Value(memory.UNKNOWN_EFFECT)
             async with asyncio.timeout(conf.tool_timeout):
-                return await tool(ToolContext(self.run_row, call.call_id), call.arguments)
+                made = await tool(ToolContext(self.run_row, call.call_id), call.arguments)
+            return _with_what_was_edited(call, made) if call.edited else made
         except ToolError as error:
             return Value(f"error: {error}")
         except TimeoutError:
@@ -230,6 +237,14 @@ class Turn:
         except Exception as error:
             log.exception("tool_failed", extra={"tool": call.name, "run": str(self.run_row.pk)})
             return Value(f"error: {call.name} failed: {type(error).__name__}: {error}")
+
+
+def _with_what_was_edited(call: Call, made: Outcome) -> Outcome:
+    """The model has not written these arguments, and is told so."""
+    if not isinstance(made, Value):
+        return made
+    changed = json.loads(call.arguments)
+    return replace(made, content={"arguments_changed_by_user": changed, "result": made.content})
 
 
 def _finished(task: asyncio.Task[Outcome | Lost]) -> Outcome:

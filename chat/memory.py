@@ -13,9 +13,10 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from chat import approvals
 from chat.llm import Usage, text_of
 from chat.models import Message
 from chat.tools.base import Await, Outcome, Value
@@ -42,6 +43,9 @@ class Call:
     call_id: str
     name: str
     arguments: str
+    begun: bool = False  # it may have been made before, by whoever was lost
+    approved: bool = False  # by a person, with exactly these arguments
+    edited: bool = False  # by that person
 
 
 # -- rows to model messages ------------------------------------------------------------------
@@ -412,29 +416,46 @@ def open_calls(rows: Sequence[Message]) -> list[Call]:
 def collect(run: Run, calls: Sequence[Call]) -> tuple[list[Message], list[Call]]:
     """Turn closed questions and waits into the results of their calls, once, in one transaction.
 
-    Returns the new rows, and the calls that had not been suspended: those are to be made (again).
+    Returns the new rows, and the calls that are to be made: those which had not been suspended
+    (again), and those that were approved.
     """
     rows, to_make = [], []
     with runs.owned(run) as (session, fresh):
         for call in calls:
-            content = _suspension_result(fresh, call)
-            if content is None:
-                to_make.append(call)
+            result = _suspension_result(fresh, call)
+            if isinstance(result, Call):
+                to_make.append(result)
             else:
-                rows.append(_add_result(session, fresh, call, content))
+                rows.append(_add_result(session, fresh, call, result))
         if rows:  # taking up a call again is no progress: one that kills its worker is counted
             runs.mark_saved(session, fresh)
     return rows, to_make
 
 
 def _suspension_result(run: Run, call: Call) -> Any:
+    """What became of the call's suspension; a Call where it is now to be made."""
     question = Question.objects.filter(run=run, tool_call_id=call.call_id).first()
     if question is not None:
-        return _answer(question)
+        return _approved(question, call) if question.approval else _answer(question)
     outcomes = [outcome.as_json() for outcome in rendezvous.collect(run, call.call_id)]
     if not outcomes:
-        return None
+        return replace(call, begun=True)
     return outcomes[0] if call.name == "send_message" else {"results": outcomes}
+
+
+def _approved(question: Question, call: Call) -> Call | dict[str, Any]:
+    arguments = approvals.approved_arguments(question)
+    if arguments is None:
+        return approvals.refusal(question)
+    assert question.approval is not None
+    return Call(
+        call.call_id,
+        question.approval["tool"],
+        json.dumps(arguments),
+        begun=not question.take_up(),
+        approved=True,
+        edited=arguments != question.approval["arguments"],
+    )
 
 
 def _answer(question: Question) -> dict[str, Any]:

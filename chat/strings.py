@@ -101,6 +101,12 @@ STRINGS = {
     "question_answered": _("This question has been answered already."),
     "question_closed": _("This question is closed."),
     "question_announce": _("{agent} asks: {text}"),
+    # A tool call to be approved
+    "approval_approve": _("Approve"),
+    "approval_deny": _("Deny"),
+    "approval_edit": _("Change the arguments"),
+    "approval_reason": _("Why not, if you deny it"),
+    "approval_no_json": _("The arguments are not valid JSON."),
     # Sending and stopping
     "send_failed": _("The message was not sent: {detail}"),
     "stop_failed": _("Stopping failed: {detail}"),

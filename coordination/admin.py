@@ -556,8 +556,8 @@ class QuestionAdmin(ReadOnlyAdmin):
     ordering = ["-opened_at"]
     fields = [
         "id", "question", "agent_id", "path", "ui_type", "choices", "allow_other", "default_value",
-        "state", "answer_pretty", "closed_by", "opened_at", "closed_at", "open_for", "expires_at",
-        "conversation", "run_link", "tool_call_id",
+        "call_asked_about", "taken_up_at", "state", "answer_pretty", "closed_by", "opened_at",
+        "closed_at", "open_for", "expires_at", "conversation", "run_link", "tool_call_id",
     ]  # fmt: skip
 
     @admin.display(description=_("question"), ordering="question")
@@ -567,6 +567,10 @@ class QuestionAdmin(ReadOnlyAdmin):
     @admin.display(description=_("choices"))
     def choices(self, question: Question) -> str:
         return pretty(question.fields or question.options)
+
+    @admin.display(description=_("tool call asked about"))
+    def call_asked_about(self, question: Question) -> str:
+        return NOTHING if question.approval is None else pretty(question.approval)
 
     @admin.display(description=_("answer"))
     def answer_pretty(self, question: Question) -> str:

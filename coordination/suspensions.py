@@ -15,7 +15,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from . import events, rendezvous, runs, vocabulary, worklog
+from . import events, rendezvous, runs, texts, vocabulary, worklog
 from .conf import conf
 from .errors import Conflict, Invalid, NotFound
 from .models import Question, Run, Session
@@ -32,6 +32,7 @@ class Ask:
     fields: list[dict[str, Any]] = field(default_factory=list)
     default_value: Any = None
     allow_other: bool = False
+    approval: dict[str, Any] | None = None  # the tool call it is about; then it is worded here
 
     def response_schema(self) -> dict[str, Any]:
         """The JSON schema an answer must fit."""
@@ -72,6 +73,8 @@ def _field_schema(form_field: dict[str, Any]) -> dict[str, Any]:
             return {"enum": [option_value(option) for option in form_field.get("options", ())]}
         case "text":
             return {"type": "string"}
+        case "object":
+            return {"type": "object"}
         case _:
             return {}
 
@@ -91,16 +94,17 @@ def open_question(session: Session, run: Run, tool_call_id: str, ask: Ask) -> Qu
         path=path,
         tool_call_id=tool_call_id,
         ui_type=ask.ui_type,
-        question=ask.question,
+        question=texts.approval(session, ask.approval["tool"]) if ask.approval else ask.question,
         options=ask.options,
         fields=ask.fields,
         default_value=ask.default_value,
         allow_other=ask.allow_other,
         response_schema=ask.response_schema(),
+        approval=ask.approval,
         expires_at=timezone.now() + dt.timedelta(seconds=conf.question_ttl),
     )
     events.append(session, run, vocabulary.question_changed(question))
-    worklog.write(session, "question_opened", ask.question, run=run)
+    worklog.write(session, "question_opened", question.question, run=run)
     rendezvous.pause_above(run)
     return question
 
@@ -175,6 +179,8 @@ def _fits_field(form_field: dict[str, Any], value: Any) -> bool:
             return value in map(option_value, form_field.get("options", ()))
         case "text":
             return isinstance(value, str)
+        case "object":
+            return isinstance(value, dict)
         case _:
             return True
 

@@ -61,6 +61,12 @@ def interrupted_call(session: Session, run: Run) -> str:
         return gettext("The run ended before this call did; its effect is unknown.")
 
 
+def approval(session: Session, tool: str) -> str:
+    """What a person is asked before a tool is called."""
+    with translation.override(session.language):
+        return gettext("May %(tool)s be called with these arguments?") % {"tool": tool}
+
+
 def missing_results(session: Session, agents: list[str]) -> str:
     """What a master is told when its sub-agents outlast the tail of its turn."""
     with translation.override(session.language):

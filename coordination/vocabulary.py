@@ -219,6 +219,7 @@ def question_json(question: Question) -> dict[str, Any]:
         "default_value": question.default_value,
         "allow_other": question.allow_other,
         "response_schema": question.response_schema,
+        "approval": question.approval,
         "expires_at": question.expires_at.isoformat(),
     }
 
@@ -232,7 +233,7 @@ def agui_interrupt(question: Question) -> dict[str, Any]:
     """The question as AG-UI's interrupt."""
     interrupt: dict[str, Any] = {
         "id": str(question.pk),
-        "reason": "input_required",
+        "reason": "tool_call" if question.approval else "input_required",
         "message": question.question,
         "toolCallId": question.tool_call_id,
         "responseSchema": question.response_schema,

@@ -270,7 +270,7 @@ async def test_the_audit_has_the_ended_leases_too(chat):
 def question(ui_type, **more):
     return {
         "ui_type": ui_type, "options": [], "fields": [], "default_value": None,
-        "allow_other": False, **more,
+        "allow_other": False, "approval": None, **more,
     }  # fmt: skip
 
 
@@ -318,6 +318,33 @@ async def test_what_is_typed_becomes_an_answer_that_fits(asked, lines, answer):
 
     assert await forms.fill(asked, read, lambda text: None) == answer
     assert not waiting
+
+
+CARD = {"to": "Ada", "copies": 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        (["", "perhaps", "[1]", "y"], {"decision": "approve"}),
+        (["是"], {"decision": "approve"}),
+        (["n"], {"decision": "deny", "reason": ""}),
+        (["No wrong address"], {"decision": "deny", "reason": "wrong address"}),
+        (['{"to": "Bob"}'], {"decision": "approve", "arguments": {"to": "Bob", "copies": 1}}),
+    ],
+)
+async def test_a_tool_call_is_shown_and_decided_about_in_one_line(lines, answer):
+    waiting, said = list(lines), []
+
+    async def read(prompt):
+        return waiting.pop(0)
+
+    shown = {"tool": "send_postcard", "arguments": CARD, "digest": "d"}
+    asked = question("form", fields=FIELDS, approval=shown)
+    assert await forms.fill(asked, read, said.append) == {"digest": "d", **answer}
+    assert not waiting
+    assert "send_postcard" in said[0]
+    assert '"to": "Ada"' in said[0]
 
 
 @pytest.mark.parametrize(

@@ -455,7 +455,7 @@ def test_one_sub_agent_is_stopped_and_its_master_is_told_who_did_it():
     result = InboxMessage.objects.get(accepted_for=task)
     assert result.state == "pending"
     assert result.reason == "interrupted"
-    assert "user stopped it" in result.content
+    assert "user stopped it. Do not send the task again yourself" in result.content
     assert [m.content for m in memory.take_in(master)] == [memory.inbox_text(result)]
     assert again(other).stop_requested_at is None
     assert again(master).stop_requested_at is None

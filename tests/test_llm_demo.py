@@ -200,6 +200,29 @@ async def test_the_answer_is_shown_whatever_its_shape(returned, shown):
     assert shown in text_of(await chat.give_back(returned))
 
 
+CARD = {"to": "Ada", "text": "Hi", "copies": 1}
+
+
+@pytest.mark.parametrize(
+    ("returned", "shown"),
+    [
+        ({"status": "sent", **CARD}, "Sent to Ada: “Hi”"),
+        (
+            {"arguments_changed_by_user": CARD, "result": {"status": "sent", **CARD}},
+            "as you changed it",
+        ),
+        ({"status": "denied", "reason": "too late"}, "too late"),
+        ({"status": "denied", "reason": None}, "do not send it"),
+        ({"status": "expired", "detail": "…"}, "do not send it"),
+    ],
+)
+async def test_a_postcard_needs_the_person_s_approval(returned, shown):
+    chat = Conversation(tools=[ASK, SEND, ToolSpec("send_postcard", "", {"type": "object"})])
+    (made,) = calls_of(await chat.say("Please send a postcard"))
+    assert made.tool_name == "send_postcard"
+    assert shown in text_of(await chat.give_back(returned))
+
+
 async def test_a_cancelled_question_is_no_answer():
     chat = Conversation()
     await chat.say("ask confirm")

@@ -236,19 +236,6 @@ async def test_a_tool_is_its_signature(master):
         await add(ToolContext(master, "c1"), '{"a": 1, "c": 1}')
 
 
-async def test_a_tool_without_await_runs_in_a_thread(master):
-    import threading
-
-    @tool(repeatable=True)
-    def slow(context: ToolContext) -> str:
-        """It blocks."""
-        return threading.current_thread().name
-
-    outcome = await slow(ToolContext(master, "c1"), "{}")
-    assert isinstance(outcome, Value)
-    assert outcome.content != threading.current_thread().name
-
-
 @pytest.mark.parametrize("name", TOOLS)
 def test_a_schema_is_an_object_with_a_description(name):
     spec = TOOLS[name].spec

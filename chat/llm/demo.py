@@ -9,6 +9,7 @@ restart; it holds no state of its own. What it says next is the first line of ``
     ask text | select | multi | confirm | form | date | number
     ask the researcher to ask me
     long                        about 400 words, to be stopped in mid sentence
+    postcard                    a tool call that the person approves, denies or edits
     background                  a task nobody waits for; its result is commented when it arrives
     fail                        the provider fails in mid sentence
 
@@ -109,6 +110,8 @@ class Scene:
     """What the sub-agents answered since ``words``."""
     answer: str | None = None
     """What the person answered to ``ask_user`` since ``words``; "" if they declined."""
+    postcard: dict[str, Any] = field(default_factory=dict)
+    """What came back from ``send_postcard``."""
 
     @property
     def role(self) -> str:
@@ -197,6 +200,8 @@ def _read_return(scene: Scene, part: ToolReturnPart, args: dict[str, Any]) -> No
             scene.results.append(Result(agent, status, str(text)))
         case "ask_user":
             scene.answer = _answer(content)
+        case "send_postcard":
+            scene.postcard = content
 
 
 def _structure(content: object) -> dict[str, Any]:
@@ -260,11 +265,12 @@ def hello(scene: Scene) -> Iterator[Act]:
         scene.say(
             "Hello! I am the built-in demo model: no network, no key, just a script. "
             "Ask me anything and I will send two sub-agents to work, or try one of these words: "
-            "`ask form`, `ask select`, `long` (press Stop while it runs), `background`, `fail`. "
+            "`ask form`, `ask select`, `postcard`, `long` (press Stop while it runs), "
+            "`background`, `fail`. "
             "Set AGENT_MODEL to talk to a real model.",
             "你好！我是内置的演示模型：不联网，不需要密钥，只照脚本演出。"
             "随便问我一个问题，我会派两个子智能体去工作；也可以试试这些词："
-            "“问我 表单”、“问我 选择”、“长文”（生成时按停止）、“后台”、“失败”。"
+            "“问我 表单”、“问我 选择”、“明信片”、“长文”（生成时按停止）、“后台”、“失败”。"
             "设置 AGENT_MODEL 就能换成真正的模型。",
         )
     )
@@ -365,6 +371,44 @@ def long_text(scene: Scene) -> Iterator[Act]:
         scene.say("A long text. Press Stop whenever you like.\n\n", "一段长文。请随时按停止。\n\n")
         + "".join(sentences)
     )
+
+
+def postcard(scene: Scene) -> Iterator[Act]:
+    yield Say(
+        scene.say(
+            "I would like to send a postcard. You decide: approve it, deny it, or change it.\n",
+            "我想寄一张明信片。由您决定：批准、拒绝或修改。\n",
+        )
+    )
+    yield Call(
+        "send_postcard",
+        {
+            "to": scene.say("The lighthouse keeper", "灯塔看守人"),
+            "text": scene.say("Greetings from the demo!", "来自演示的问候！"),
+        },
+    )
+
+
+def after_postcard(scene: Scene) -> Iterator[Act]:
+    card = scene.postcard
+    changed = "arguments_changed_by_user" in card
+    sent = card["result"] if changed else card
+    match sent:
+        case {"status": "sent", "to": to, "text": text}:
+            yield Say(
+                scene.say(
+                    f"Sent to {to}: “{text}”" + (" (as you changed it)" if changed else ""),
+                    f"已寄给{to}：“{text}”" + ("（按您的修改）" if changed else ""),
+                )
+                + scene.say(
+                    "\n\n(A demonstration: nothing has left this machine.)",
+                    "\n\n（只是演示：什么都没有真正寄出。）",
+                )
+            )
+        case {"status": "denied", "reason": str(reason)}:
+            yield Say(scene.say(f"Not sent, because: {reason}", f"没有寄出。您的理由：{reason}"))
+        case _:
+            yield Say(scene.say("Then I do not send it.", "好的，那就不寄了。"))
 
 
 def background(scene: Scene) -> Iterator[Act]:
@@ -606,6 +650,7 @@ HELLO = (
 LONG = r"(?<!how )(?<!as )\blong\b(?![ -]term)|(?<![增成家校延擅特])长(?![期远大处])"
 BACKGROUND = r"\bbackground\b|后台"
 FAIL = r"\bfail\b|失败"
+POSTCARD = r"\b(postcard|approv\w+)\b|明信片|审批|批准"
 ASK = r"\bask\b|问我|提问"
 OTHERS_ASK = r"(researcher|sub-?agent).*\bask\b|(研究员|子智能体|子\s*agent).*问"
 TASK_ASKS = r"\bask\b|问(?![题候世])"
@@ -616,12 +661,14 @@ MASTER: tuple[Line, ...] = (
     (returned("ask_user"), final),
     (only_sent, sent),
     (returned("send_message"), synthesis),
+    (returned("send_postcard"), after_postcard),
     (lambda scene: bool(scene.returned), report),
     (only_mail, comment_mail),
     (said(HELLO), hello),
     (said(FAIL), fail),
     (can("send_message", said(OTHERS_ASK)), delegate_a_question),
     (can("ask_user", said(ASK)), ask_person),
+    (can("send_postcard", said(POSTCARD)), postcard),
     (said(LONG), long_text),
     (can("send_message", said(BACKGROUND)), background),
     (can("send_message", fresh), plan),

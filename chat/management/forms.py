@@ -1,5 +1,7 @@
 """A question to the person, as lines: numbered options, one field after the other.
 
+A tool call to be approved is shown, and takes one line: yes, no, or the arguments changed.
+
 What is typed becomes the JSON that ``actions.respond`` takes. An empty line takes the default where
 there is one; ``/skip`` declines. What does not fit is said, and asked again.
 """
@@ -7,6 +9,7 @@ there is one; ``/skip`` declines. What does not fit is said, and asked again.
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import re
 from collections.abc import Awaitable, Callable
@@ -32,6 +35,8 @@ class Wrong(Exception):
 
 async def fill(question: dict[str, Any], read: Read, say: Say) -> Any:
     """Show the question and read its answer. Raises Skipped."""
+    if question["approval"]:
+        return await _decide(question["approval"], read, say)
     if question["ui_type"] != "form":
         return await _ask(question, "> ", read, say)
     defaults = question["default_value"] if isinstance(question["default_value"], dict) else {}
@@ -49,6 +54,29 @@ async def fill(question: dict[str, Any], read: Read, say: Say) -> Any:
         if value is not None:
             answer[name] = value
     return answer
+
+
+async def _decide(approval: dict[str, Any], read: Read, say: Say) -> dict[str, Any]:
+    """Approve, deny with a reason, or approve with other arguments."""
+    say(f"  {approval['tool']} {json.dumps(approval['arguments'], ensure_ascii=False, indent=2)}")
+    say(_("(y, n, n and the reason, or other arguments as JSON; %(skip)s: no)") % {"skip": SKIP})
+    answer = {"digest": approval["digest"], "decision": "approve"}
+    while True:
+        line = (await read("> ")).strip()
+        word, _space, rest = line.partition(" ")
+        if line == SKIP:
+            raise Skipped
+        if line.lower() in YES:
+            return answer
+        if word.lower() in NO:
+            return {**answer, "decision": "deny", "reason": rest.strip()}
+        try:
+            changed = json.loads(line)
+        except ValueError:
+            changed = None
+        if isinstance(changed, dict):
+            return {**answer, "arguments": {**approval["arguments"], **changed}}
+        say(_("Please type y, n, or a JSON object."))
 
 
 def _prompt(field: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a tool is: an async function whose signature is its schema.
+"""What a tool is: a function whose signature is its schema.
 
     @tool
     async def add(context: ToolContext, a: int, b: int) -> str:
@@ -7,13 +7,19 @@
 
 A tool returns what the model is to read (text or JSON), or a suspension: ``Ask`` (a person is to
 answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that tells the model
-what to do instead. It may be cancelled at any await, and may be called again after a crash with the
-same ``context.call_id``: use that as the idempotency key, or say ``repeatable=False``.
+what to do instead. It may be called again after a crash, with the same ``idempotency_key`` in its
+context: use that, or say ``repeatable=False``. With ``requires_approval=True`` a person decides
+about each call before it is made (``chat.approvals``).
+
+An async tool is cancelled at its next await, so it must not block. A plain ``def`` may block as
+long as it likes: it runs in a process of its own (``chat.tools.processes``), is killed where an
+async one would be cancelled, and takes nobody along when it crashes. So it stands at the top of its
+module, its results can be pickled, and what it changes in memory is gone when it returns.
 """
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import inspect
 import json
 import uuid
@@ -28,6 +34,8 @@ from chat.llm.protocol import ToolSpec
 from coordination.models import Run
 from coordination.suspensions import Ask
 
+from . import processes
+
 
 class ToolError(Exception):
     """The call breaks a rule or failed; its text is the tool's result."""
@@ -35,7 +43,7 @@ class ToolError(Exception):
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Who calls, and under which id."""
+    """Who calls, and under which id. A plain tool gets a copy of it."""
 
     run: Run
     call_id: str
@@ -76,6 +84,7 @@ class Tool:
     arguments: type[BaseModel]
     function: Function
     repeatable: bool = True
+    requires_approval: bool = False
 
     @cached_property  # before every model call, and building a schema takes a millisecond
     def spec(self) -> ToolSpec:
@@ -86,15 +95,17 @@ class Tool:
 
     async def __call__(self, context: ToolContext, arguments: str) -> Outcome:
         """Validate and call. Raises ToolError for arguments that do not fit."""
-        given = self._parse(arguments)
+        given = self.parse(arguments)
         values = {name: getattr(given, name) for name in type(given).model_fields}
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(context, **values)
         else:
-            result = await asyncio.to_thread(self.function, context, **values)
+            where = self.function.__module__, self.function.__qualname__
+            result = await processes.call(call_plain, *where, context, values)
         return result if isinstance(result, Value | Ask | Await) else Value(result)
 
-    def _parse(self, arguments: str) -> BaseModel:
+    def parse(self, arguments: str) -> BaseModel:
+        """The arguments as the function gets them. Raises ToolError where they do not fit."""
         try:
             given = json.loads(arguments or "{}", parse_constant=_refuse)
             if not all(map(is_text, _strings(given))):
@@ -109,6 +120,11 @@ class Tool:
             ) from None
         except ValueError:
             raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
+
+
+def call_plain(module: str, name: str, context: ToolContext, values: dict[str, Any]) -> Any:
+    """Call a plain tool's function, wherever this is: the decorator keeps it from being pickled."""
+    return getattr(importlib.import_module(module), name).function(context, **values)
 
 
 def is_text(text: str) -> bool:
@@ -136,21 +152,28 @@ def _refuse(constant: str) -> Any:
 @overload
 def tool(function: Callable[..., Awaitable[Any]]) -> Tool: ...
 @overload
-def tool(*, repeatable: bool = True) -> Callable[[Function], Tool]: ...
+def tool(
+    *, repeatable: bool = True, requires_approval: bool = False
+) -> Callable[[Function], Tool]: ...
 
 
-def tool(function: Function | None = None, *, repeatable: bool = True) -> Any:
+def tool(
+    function: Function | None = None, *, repeatable: bool = True, requires_approval: bool = False
+) -> Any:
     """Make a tool of a function: its name, docstring and typed parameters are what the model sees.
 
     ``repeatable=False``: after a crash the call is not made again; the model is told that it is
-    unknown whether it took effect.
+    unknown whether it took effect. ``requires_approval``: a person approves, denies or edits each
+    call before it is made.
     """
     if function is None:
-        return lambda f: _tool(f, repeatable)
-    return _tool(function, repeatable)
+        return lambda f: _tool(f, repeatable, requires_approval)
+    return _tool(function, repeatable, requires_approval)
 
 
-def _tool(function: Function, repeatable: bool) -> Tool:
+def _tool(function: Function, repeatable: bool, requires_approval: bool) -> Tool:
+    if not inspect.iscoroutinefunction(function) and "." in function.__qualname__:
+        raise TypeError(f"{function.__qualname__}: a plain tool stands at the top of its module")
     hints = get_type_hints(function, include_extras=True)
     parameters = list(inspect.signature(function).parameters.values())[1:]  # after the context
     fields: dict[str, Any] = {
@@ -158,4 +181,5 @@ def _tool(function: Function, repeatable: bool) -> Tool:
     }
     arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
     description = inspect.cleandoc(function.__doc__ or "")
-    return Tool(function.__name__, description, arguments, function, repeatable)
+    name = function.__name__
+    return Tool(name, description, arguments, function, repeatable, requires_approval)

@@ -197,6 +197,10 @@ class QuestionItem(Schema):
     default_value: Any
     allow_other: bool
     response_schema: dict[str, Any]
+    approval: dict[str, Any] | None = Field(
+        description="{tool, arguments, digest} where a tool call is to be approved: give the "
+        "digest back, with a decision"
+    )
     expires_at: str | None
 
 

@@ -47,6 +47,8 @@ class Question(models.Model):
     default_value = models.JSONField(null=True)
     allow_other = models.BooleanField(default=False)
     response_schema = models.JSONField(default=dict)
+    approval = models.JSONField(null=True)  # the tool call that is asked about, as it is shown
+    taken_up_at = models.DateTimeField(null=True)  # from here on the approved call may have effects
     state = models.CharField(max_length=16, choices=State, default=State.OPEN)
     answer = models.JSONField(null=True)
     closed_by = models.CharField(max_length=150, blank=True)
@@ -74,3 +76,8 @@ class Question(models.Model):
         if won:
             self.state, self.closed_by, self.closed_at, self.answer = to, by, now, answer
         return won
+
+    def take_up(self) -> bool:
+        """True for the one execution that makes the approved call the first time."""
+        rows = Question.objects.filter(pk=self.pk, taken_up_at=None)
+        return rows.update(taken_up_at=timezone.now()) == 1

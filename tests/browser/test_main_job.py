@@ -207,6 +207,39 @@ def test_a_message_that_waits_is_edited_and_removed_with_the_keyboard(page, cont
         expect(message(tab).last).to_contain_text("demo model")
 
 
+def test_a_tool_call_is_approved_denied_and_changed(page):
+    for decide, told in [
+        (lambda card: card.get_by_role("button", name="Approve").click(), "Sent to The lighthouse"),
+        (deny, "because: wrong address"),
+        (change, "Sent to Bob"),
+    ]:
+        send(page, "Send a postcard")
+        card = page.locator(".question")
+        expect(card.locator(".approval-tool")).to_have_text("send_postcard")
+        expect(card.locator(".approval-arguments")).to_contain_text('"to": "The lighthouse keeper"')
+        decide(card)
+        expect(card).to_be_hidden()
+        expect(message(page).last).to_contain_text(told, timeout=40_000)
+        is_idle(page)
+
+
+def deny(card):
+    card.get_by_role("textbox", name="Why not").fill("wrong address")
+    card.get_by_role("button", name="Deny").click()
+
+
+def change(card):
+    """What does not fit is said, and the card stays."""
+    card.get_by_role("button", name="Change the arguments").click()
+    arguments = card.get_by_role("textbox", name="Arguments")
+    for wrong, said in [("{", "not valid JSON"), ('{"to": ""}', "to")]:
+        arguments.fill(wrong)
+        card.get_by_role("button", name="Approve").click()
+        expect(card.get_by_role("alert")).to_contain_text(said)
+    arguments.fill('{"to": "Bob", "text": "Hi"}')
+    card.get_by_role("button", name="Approve").click()
+
+
 def test_two_tabs_stay_in_step(page, context):
     send(page, "hello")
     expect(message(page).last).to_contain_text("demo model")

@@ -68,12 +68,14 @@ SHORT_TIMES = {
     "AGENT_LEASE_GRACE": "1",
     "AGENT_GUARD_INTERVAL": "0.5",
     "AGENT_DRAIN": "1",
+    "AGENT_STOP_GRACE": "4",
 }
 
 
 @pytest.fixture(scope="session")
 def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with Site(tmp_path_factory.mktemp("site"), env=SHORT_TIMES) as site:
+    env = {**SHORT_TIMES, "DJANGO_SETTINGS_MODULE": "tests.cluster.settings"}
+    with Site(tmp_path_factory.mktemp("site"), env=env) as site:
         yield site
 
 

@@ -1,4 +1,4 @@
-/* Question cards: the seven kinds an agent may ask in.
+/* Question cards: the seven kinds an agent may ask in, and a tool call to be approved.
 
    A card answers nothing by itself: it closes when the `question` event says so, in every tab, or
    when the site refuses the answer because somebody else was first. Skipping is an answer of its
@@ -57,8 +57,8 @@ class Card {
     this.owner = owner;
     this.prefix = `q${++fresh}`;
     this.problem = h("p", { class: "fault", role: "alert", hidden: true });
-    const build = KINDS[question.ui_type] ?? KINDS.text;
-    const { parts, read, buttons } = build(question, this.prefix, (payload) => this.#answer(payload));
+    const build = question.approval ? approval : (KINDS[question.ui_type] ?? KINDS.text);
+    const { parts, read, buttons, skip = true } = build(question, this.prefix, (payload) => this.#answer(payload), (text) => this.fault(text));
     this.read = read;
     const who = question.path.length ? question.path.map(agentName).join(" › ") : agentName(question.agent_id);
     this.fields = h("fieldset", {},
@@ -69,8 +69,8 @@ class Card {
       this.problem,
       h("div", { class: "question-buttons" },
         buttons ?? h("button", { class: "primary", textContent: t("question_answer") }),
-        h("button", { type: "button", class: "link", textContent: t("question_skip"), onclick: () => owner.respond(this, { status: "cancelled" }) })));
-    this.element = h("form", { class: "question", noValidate: true, data: { question: question.id, kind: question.ui_type }, onsubmit: (event) => this.#submitted(event) }, this.fields);
+        skip ? h("button", { type: "button", class: "link", textContent: t("question_skip"), onclick: () => owner.respond(this, { status: "cancelled" }) }) : null));
+    this.element = h("form", { class: "question", noValidate: true, data: { question: question.id, kind: question.approval ? "approval" : question.ui_type }, onsubmit: (event) => this.#submitted(event) }, this.fields);
   }
 
   #submitted(event) {
@@ -141,6 +141,36 @@ const KINDS = {
     };
   },
 };
+
+/* The arguments as they are shown are what is approved: the digest says which those were. */
+function approval({ approval: { tool, arguments: shown, digest } }, id, answer, fault) {
+  const text = JSON.stringify(shown, null, 2);
+  const edited = h("textarea", { id, rows: text.split("\n").length, value: text, hidden: true, spellcheck: false, "aria-label": t("tool_arguments"), dir: "auto" });
+  const fixed = h("pre", { class: "approval-arguments", textContent: text, dir: "auto" });
+  const reason = h("input", { id: `${id}-reason`, type: "text", placeholder: t("approval_reason"), "aria-label": t("approval_reason"), dir: "auto" });
+  const edit = h("button", { type: "button", class: "button", textContent: t("approval_edit"), onclick() {
+    [edited.hidden, fixed.hidden, edit.hidden] = [false, true, true];
+    edited.focus();
+  } });
+  const button = (kind, words, onclick) => h("button", { type: "button", class: kind, textContent: words, onclick });
+  const approve = () => {
+    if (edited.hidden || edited.value === text) return answer({ decision: "approve", digest });
+    try {
+      answer({ decision: "approve", digest, arguments: JSON.parse(edited.value) });
+    } catch {
+      fault(t("approval_no_json"));
+    }
+  };
+  return {
+    parts: [h("code", { class: "approval-tool", textContent: tool }), fixed, edited, reason],
+    buttons: [
+      button("primary", t("approval_approve"), approve),
+      button("button", t("approval_deny"), () => answer({ decision: "deny", digest, reason: reason.value.trim() })),
+      edit],
+    read: () => undefined, // Enter decides nothing
+    skip: false,
+  };
+}
 
 const label = (option) => (typeof option === "object" ? (option.label || option.value) : option);
 const value = (option) => (typeof option === "object" ? option.value : option);

@@ -1,0 +1,256 @@
+"""A plain function, called in a process of its own: it can be killed, and can die, alone.
+
+    await call(function, *arguments)
+
+Function, arguments and result cross as pickles. A fork server is started with the first call (about
+a second) and has Django and the tools loaded, so each call costs a fork: milliseconds. Its child
+takes the one end of a pair of sockets, the caller holds the other:
+
+    caller → child   the pickled call
+    child → caller   the pickled result, or the exception to raise
+    server → caller  the exit status of a child that has ended; too late to matter after a result
+
+There is one way to kill: the caller closes its end, at once, whatever the child is doing, and the
+server sees to the rest (SIGTERM, ``AGENT_TOOL_KILL_GRACE``, SIGKILL; with everything the child has
+started). A runner that dies closes all of its ends, so nothing outlives it.
+
+Descriptors 0 and 1 of a runner are its supervisor's pipes. The server has neither: what a function
+prints goes to standard error, with the logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+from coordination.conf import conf
+from coordination.supervisor import die_with_parent
+
+NUMBER = struct.Struct("!i")  # a length, as multiprocessing's Connection has it; an exit code
+RESULT, EXIT = b"r", b"x"  # what comes: a length and a pickle, or an exit code
+SERVER = (
+    "import django; django.setup(); import chat.tools;"
+    "from chat.tools import processes; processes.Server({}).serve()"
+)
+
+
+class Died(Exception):
+    """The process ended before it had an answer."""
+
+
+# -- the caller's side -----------------------------------------------------------------------
+
+
+async def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it elsewhere, and kill it if cancelled. Raises what it raises, or Died."""
+    request = pickle.dumps((function, arguments))
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _current.hand_over(theirs)
+    ours.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    try:
+        writer.write(NUMBER.pack(len(request)) + request)
+        result = pickle.loads(await _answer_of(reader))  # noqa: S301 - our own child's
+    finally:
+        writer.transport.abort()  # not close(): that would first send what was not sent yet
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+async def _answer_of(reader: asyncio.StreamReader) -> bytes:
+    try:
+        kind = await reader.readexactly(1)
+        (number,) = NUMBER.unpack(await reader.readexactly(NUMBER.size))
+        if kind == RESULT:
+            return await reader.readexactly(number)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        raise Died("the process in which it ran was lost") from None
+    how = f"was killed by {signal.Signals(-number).name}" if number < 0 else f"exited with {number}"
+    raise Died(f"its process {how} before it had a result")
+
+
+class _ServerOfThisProcess:
+    """The handle of the server. Started when needed, and again should it die."""
+
+    def __init__(self) -> None:
+        self.control: socket.socket | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def hand_over(self, end: socket.socket) -> None:
+        """Give one end of a call's sockets to the server."""
+        if self.control is None or self.process is None or self.process.poll() is not None:
+            self.control = self._start()
+        socket.send_fds(self.control, [b"\0"], [end.fileno()])
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SERVER.format(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        if self.control is not None:
+            self.control.close()
+        return ours
+
+
+_current = _ServerOfThisProcess()
+
+
+# -- the server's side -----------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Child:
+    pid: int
+    end: socket.socket
+    kill_at: float | None = None  # it was told to end, and is made to then
+
+    def signal(self, signum: int) -> None:
+        """To the child and everything it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signum)
+
+
+class Server:
+    """Forks a child for each call that comes over ``control``. Has no thread and no connection."""
+
+    def __init__(self, control: int) -> None:
+        self.control = socket.socket(fileno=control)
+        self.children: dict[int, _Child] = {}  # by the descriptor of their end
+        self.poll = select.poll()
+        self.wake_out, self.wake_in = os.pipe()
+
+    def serve(self) -> None:
+        """Until the caller's process has ended; then everything that is left is killed."""
+        os.set_blocking(self.wake_in, False)
+        signal.set_wakeup_fd(self.wake_in)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for signum in (signal.SIGINT, signal.SIGTERM):  # its runner drains, and then closes
+            signal.signal(signum, signal.SIG_IGN)
+        self.poll.register(self.control, select.POLLIN)
+        self.poll.register(self.wake_out, select.POLLIN)
+        gc.freeze()  # what is loaded stays shared between all children
+        while True:
+            for descriptor, _ in self.poll.poll(self._longest()):
+                if descriptor == self.control.fileno():
+                    if not self._take_call():
+                        return self._kill_all()
+                elif descriptor == self.wake_out:
+                    os.read(self.wake_out, 4096)
+                    self._reap()
+                elif descriptor in self.children:
+                    self._end(self.children[descriptor])
+            self._kill_the_late()
+
+    def _take_call(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
+        if not message:
+            return False
+        end = socket.socket(fileno=descriptors[0])
+        end.set_inheritable(False)
+        pid = os.fork()
+        if pid == 0:
+            self._be_child(end)
+        with suppress(PermissionError, ProcessLookupError):  # it was faster; both try, none waits
+            os.setpgid(pid, pid)
+        self.children[end.fileno()] = _Child(pid, end)
+        self.poll.register(end, 0)  # no events but that the caller has closed its end
+        return True
+
+    def _be_child(self, end: socket.socket) -> NoReturn:
+        os.setpgid(0, 0)
+        die_with_parent()
+        signal.set_wakeup_fd(-1)
+        for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, signal.SIG_DFL)
+        for child in self.children.values():
+            child.end.close()
+        self.control.close()
+        os.close(self.wake_out)
+        os.close(self.wake_in)
+        _answer(end)
+        os._exit(0)
+
+    def _longest(self) -> float | None:
+        due = [child.kill_at for child in self.children.values() if child.kill_at]
+        return max(0.0, min(due) - time.monotonic()) * 1000 if due else None
+
+    def _end(self, child: _Child) -> None:
+        """Its caller is gone. The end stays open until the child is reaped."""
+        self.poll.unregister(child.end)
+        child.signal(signal.SIGTERM)
+        child.kill_at = time.monotonic() + conf.tool_kill_grace
+
+    def _kill_the_late(self) -> None:
+        for child in self.children.values():
+            if child.kill_at and child.kill_at <= time.monotonic():
+                child.signal(signal.SIGKILL)
+                child.kill_at = None
+
+    def _reap(self) -> None:
+        for child in list(self.children.values()):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if not pid:
+                continue
+            child.signal(signal.SIGKILL)  # what it has left behind
+            del self.children[child.end.fileno()]
+            with suppress(KeyError):
+                self.poll.unregister(child.end)
+            with child.end, suppress(OSError):
+                child.end.sendall(EXIT + NUMBER.pack(os.waitstatus_to_exitcode(status)))
+
+    def _kill_all(self) -> None:
+        for child in self.children.values():
+            child.signal(signal.SIGKILL)
+
+
+def _answer(end: socket.socket) -> None:
+    """In the child: read the call, make it, write what came of it."""
+    from django.db import connections
+
+    with Connection(end.detach()) as connection:
+        try:
+            function, arguments = connection.recv()
+            answer = _pickled(function(*arguments))
+        except Exception as error:  # noqa: BLE001 - raised again, by the caller
+            error.add_note(traceback.format_exc())
+            answer = _pickled(error)
+        except BaseException as error:  # noqa: BLE001 - sys.exit() in a tool is not the caller's
+            answer = pickle.dumps(Died(f"it raised {type(error).__name__}: {error}"))
+        connections.close_all()
+        sys.stdout.flush()
+        with open(connection.fileno(), "wb", closefd=False) as stream:
+            stream.write(RESULT + NUMBER.pack(len(answer)) + answer)
+
+
+def _pickled(answer: Any) -> bytes:
+    """The pickle, tried out; of what cannot cross, a text that says so."""
+    try:
+        data = pickle.dumps(answer)
+        pickle.loads(data)  # noqa: S301 - our own
+    except Exception as error:  # noqa: BLE001 - whatever a class does when it is pickled
+        if not isinstance(answer, Exception):
+            return pickle.dumps(TypeError(f"its result cannot leave its process: {error}"))
+        return pickle.dumps(RuntimeError(f"{type(answer).__name__}: {answer}"))
+    return data
