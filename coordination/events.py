@@ -23,7 +23,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import Case, PositiveBigIntegerField, Q, Value, When
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from . import wakeups
 from .conf import conf
@@ -349,6 +349,6 @@ def _touch(streams: list[_Stream]) -> set[uuid.UUID]:
         mine |= Q(pk=stream.run.pk, epoch=stream.run.epoch)
     # A run that is to stop logs no more: its stop has closed what stood open.
     rows = Run.objects.filter(mine, status__in=Run.OWNED, stop_requested_at=None)
-    if rows.update(last_progress_at=timezone.now()) == len(streams):
+    if rows.update(last_progress_at=Now()) == len(streams):
         return {stream.run.pk for stream in streams}
     return set(rows.values_list("pk", flat=True))

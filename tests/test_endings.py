@@ -275,7 +275,7 @@ def test_a_shutdown_hands_over_and_counts_as_no_attempt(chat, saved):
         assert again(run).attempts == 0
         assert again(run).lane is not None
     assert not logged(chat.pk, "RUN_FINISHED", "RUN_ERROR")
-    assert Lease.objects.filter(run=run, end=Lease.End.RELEASED).count() == conf.max_attempts + 2
+    assert Lease.objects.filter(run=run, end=Lease.End.HANDED_OVER).count() == conf.max_attempts + 2
 
 
 def test_a_stop_that_came_first_is_not_handed_over(chat, master):
@@ -414,8 +414,8 @@ def test_completion_and_verdict_at_the_same_moment_agree():
         master = claim(post(chat))
         task, child = send(master)
         child = begin(child, "r2")
-        lease = lease_of(child)
         expire_leases(child)
+        lease = lease_of(child)
         results = in_threads(
             lambda child=child: finish(child, "found", "r2"),
             lambda lease=lease: endings.lost(lease, end=Lease.End.EXPIRED, by="g1"),

@@ -76,7 +76,7 @@ def test_each_claim_has_a_lease_of_its_own(run):
     endings.handed_over(run, by="r1")
     claim(again(run), "r2", "n2")
     rows = Lease.objects.filter(run=run).order_by("pk")
-    assert (rows[0].epoch, rows[0].runner_id, rows[0].end) == (1, "r1", "released")
+    assert (rows[0].epoch, rows[0].runner_id, rows[0].end) == (1, "r1", "handed_over")
     assert rows[1].released_at is None
     assert leases.open_nodes() == {"n2": 1}
 

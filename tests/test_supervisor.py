@@ -12,7 +12,7 @@ from coordination import interrupts
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Lease, Run
-from coordination.supervisor import Supervisor, new_node_id
+from coordination.supervisor import Supervisor
 from tests.core import again, at_rest, begin, claim, new_chat, post, send, until
 
 pytestmark = [
@@ -38,9 +38,7 @@ async def supervised(monkeypatch):
     started = []
 
     def start(program=CHILD, processes=1):
-        supervisor = Supervisor(
-            [sys.executable, "-c", program], processes=processes, node_id=new_node_id()
-        )
+        supervisor = Supervisor([sys.executable, "-c", program], processes=processes)
         started.append((supervisor, asyncio.ensure_future(supervisor.run())))
         return supervisor
 
@@ -142,7 +140,3 @@ async def test_the_guard_of_a_node_judges_other_nodes_runs(supervised, monkeypat
 
     child = await db(lost)
     await until(lambda: Run.objects.filter(pk=child.pk, reason="lease_expired").exists())
-
-
-def test_no_two_lives_of_a_host_have_one_name():
-    assert len({new_node_id() for _ in range(100)}) == 100

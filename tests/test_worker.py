@@ -103,7 +103,7 @@ async def test_a_lease_that_is_not_renewed_closes_the_gate_and_a_beat_opens_it(m
         run = await queued(chat)
         await it.runner._claim_some()
         assert (await db(again, run)).status == "queued"  # it owns enough already
-        it.runner.obey({"held": []})
+        it.order([])
         assert it.runner._gate.is_set()
 
 
@@ -192,7 +192,7 @@ async def test_hints_that_make_no_sense_are_survived(chat):
         it.runner._hinted({"kind": "interrupt"})
         it.runner._hinted({"kind": "something"})
         it.runner.look_soon([uuid.uuid4()])
-        it.runner.obey({"held": [[str(uuid.uuid4()), 1, True]]})
+        it.order([[str(uuid.uuid4()), 1, True]])
         assert (await ended(await queued(chat))).status == "completed"
 
 
