@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+ALARMS = ("guard_mass_event", "guard_late", "guard_clock", "guard_redis")  # in the work log
+
 
 @dataclass
 class LeaseGuard:

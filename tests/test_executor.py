@@ -403,7 +403,7 @@ async def test_no_call_begins_while_the_lease_is_in_doubt(chat):
         await gate.reached()
         it.runner._gate.clear()
         gate.open()
-        await until(lambda: it.runner._gate._waiters)  # type: ignore[attr-defined]
+        await until(lambda: it.runner._gate._waiters)
         assert len(model.requests) == 1
         assert not await db(Message.objects.filter(run_id=run.pk, role="assistant").exists)
         it.beating = True
