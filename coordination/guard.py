@@ -167,7 +167,7 @@ def _mark(run: Run, still: QuerySet[Run], status: Run.Status) -> bool:
             return False
         run.status = status
         if status == Run.Status.STALLED:
-            text = f"{run.agent_id}: no progress for {conf.stall_after:g} s"
+            text = f"{run.agent_id}: for {conf.stall_after:g} s"
             worklog.write(session, "run_stalled", text, level="warning", run=run)
         else:
             worklog.write(session, "run_moves", f"{run.agent_id} makes progress again", run=run)

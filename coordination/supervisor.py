@@ -165,9 +165,10 @@ class Supervisor:
 
     async def _for_ever(self, work: Callable[[], Awaitable[None]], interval: float) -> None:
         """Nodes do not beat in step; what has failed is tried again before the next is due."""
+        clock = asyncio.get_running_loop().time
         failing = False
         while True:
-            pause = interval * random.uniform(0.9, 1.0)
+            due = clock() + interval * random.uniform(0.9, 1.0)
             try:
                 await work()
                 failing = False
@@ -175,8 +176,8 @@ class Supervisor:
                 if not failing:  # once, not with every try of an outage
                     log.exception("supervisor_round_failed")
                 failing = True
-                pause = min(pause, RETRY_PAUSE)
-            await asyncio.sleep(pause)
+                due = min(due, clock() + RETRY_PAUSE)
+            await asyncio.sleep(max(due - clock(), interval / 10))
 
     async def _beat(self) -> None:
         runner_ids = list(self.children)
