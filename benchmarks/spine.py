@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.cluster.client import Chat, custom, finished, first, is_question
 from tests.cluster.site import Site
-from tests.fakes.openai_server import Exchange
+from tests.fakes.provider import Exchange
 
 
 @dataclass(frozen=True)

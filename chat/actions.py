@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from chat.agents import MASTER
-from chat.models import ChatSession, Message
-from chat.turns import publish_queue
+from chat.models import ChatSession, Message, digest
+from chat.turns import publish_queue, queue, queue_item, waiting
 from coordination import interrupts, runs, suspensions
 from coordination.conf import conf
 from coordination.db import db
@@ -139,26 +139,39 @@ async def post_message(
     ``key`` is the caller's: the same key again is the same message. Raises Invalid; Conflict
     ``busy`` (``on_busy="reject"``) or ``id_conflict`` (the key has another content).
     """
-    check_text(content)
-    if not content.strip():
-        raise Invalid("empty", "The message is empty. Write something.")
+    _check_message(content)
     if key is not None:
         check_text(key, limit=128)
     return await db(_post, chat.pk, content, key or None, on_busy, by)
 
 
+def _check_message(content: str) -> None:
+    check_text(content)
+    if not content.strip():
+        raise Invalid("empty", "The message is empty. Write something.")
+
+
 @unit_of_work
 def _post(session_id: uuid.UUID, content: str, key: str | None, on_busy: OnBusy, by: str) -> Posted:
     with locked(session_id) as session:
+        if not ChatSession.objects.filter(pk=session_id, deleted_at=None).exists():
+            raise NotFound("not_found", "There is no such session.")  # deleted a moment ago
         posted = _posted_before(session, content, key)
         if posted is not None:
             return posted
-        _make_way(session, on_busy, by)
-        posted = _start(session, content, key)
-        if posted.status == "queued":
+        current, askers = _under_way(session)
+        if on_busy == "reject" and (current or askers):
+            raise Conflict("busy", "A turn is under way. Wait for its end, stop it, or enqueue.")
+        message, run = _start(session, content, key)
+        if on_busy == "interrupt" and not run.lane:
+            runs.put_first(session, run)
+        _make_way(session, current, askers, on_busy, by)
+        run.refresh_from_db(fields=["lane"])
+        if not run.lane:
+            Message.objects.filter(pk=message.pk).update(has_queued=True)
             publish_queue(session)
         _give_title(session_id, content)
-        return posted
+        return Posted(message.pk, run.pk, "started" if run.lane else "queued")
 
 
 def _posted_before(session: Session, content: str, key: str | None) -> Posted | None:
@@ -167,18 +180,22 @@ def _posted_before(session: Session, content: str, key: str | None) -> Posted | 
     message = Message.objects.filter(session_id=session.pk, client_key=key).first()
     if message is None:
         return None
-    if message.content != content:
+    if (message.sent_digest or digest(message.content)) != digest(content):
         raise Conflict("id_conflict", "This id was used for another message. Use a new one.")
     return Posted(message.pk, message.run_id, "queued" if message.has_queued else "started")
 
 
-def _make_way(session: Session, on_busy: OnBusy, by: str) -> None:
-    """An open question is superseded; a running turn is queued behind, refused or stopped."""
+def _under_way(session: Session) -> tuple[Run | None, list[uuid.UUID]]:
+    """The current turn, and the runs that ask a person something."""
     current = Run.objects.filter(session=session, parent=None, lane__isnull=False).first()
     asked = Question.objects.filter(session=session, state=Question.State.OPEN)
-    askers = list(asked.values_list("run_id", flat=True))
-    if on_busy == "reject" and (current or askers):
-        raise Conflict("busy", "A turn is under way. Wait for its end, stop it, or enqueue.")
+    return current, list(asked.values_list("run_id", flat=True))
+
+
+def _make_way(
+    session: Session, current: Run | None, askers: list[uuid.UUID], on_busy: OnBusy, by: str
+) -> None:
+    """An open question is superseded; a running turn is queued behind or stopped."""
     if askers:
         for run_id in [current.pk] if current else askers:
             interrupts.mark(session, by=by, run_id=run_id, reason=Run.Reason.SUPERSEDED)
@@ -186,7 +203,7 @@ def _make_way(session: Session, on_busy: OnBusy, by: str) -> None:
         interrupts.mark(session, by=by, run_id=current.pk)
 
 
-def _start(session: Session, content: str, key: str | None) -> Posted:
+def _start(session: Session, content: str, key: str | None) -> tuple[Message, Run]:
     message = Message.objects.create(
         session_id=session.pk,
         agent_id=MASTER,
@@ -196,16 +213,76 @@ def _start(session: Session, content: str, key: str | None) -> Posted:
         parts=[{"type": "text", "text": content}],
         client_key=key,
     )
-    run = runs.start(session, MASTER, run_id=message.run_id)
-    if run.lane:
-        return Posted(message.pk, run.pk, "started")
-    Message.objects.filter(pk=message.pk).update(has_queued=True)
-    return Posted(message.pk, run.pk, "queued")
+    return message, runs.start(session, MASTER, run_id=message.run_id)
 
 
 def _give_title(session_id: uuid.UUID, content: str) -> None:
     first_line = content.strip().splitlines()[0][:TITLE_CHARS]
     ChatSession.objects.filter(pk=session_id, title="").update(title=first_line)
+
+
+# -- the queue -------------------------------------------------------------------------------
+
+
+async def waiting_messages(chat: ChatSession) -> list[dict[str, str]]:
+    """The messages that wait, in the order in which their turns will come."""
+    return await db(queue, chat.pk)
+
+
+async def edit_waiting(chat: ChatSession, message_id: str, content: str) -> dict[str, str]:
+    """Give a message that waits other words; the item of the queue as it now is.
+
+    Raises Invalid; NotFound; Conflict ``already_started`` or ``already_removed`` once the message
+    has left the queue.
+    """
+    _check_message(content)
+    return await db(_edit_waiting, chat.pk, message_id, content)
+
+
+@unit_of_work
+def _edit_waiting(session_id: uuid.UUID, message_id: str, content: str) -> dict[str, str]:
+    with locked(session_id) as session:
+        message = _users_message(session, message_id)
+        _change_waiting(
+            message,
+            content=content,
+            parts=[{"type": "text", "text": content}],
+            sent_digest=message.sent_digest or digest(message.content),
+        )
+        publish_queue(session)
+        return queue_item(message)
+
+
+async def remove_waiting(chat: ChatSession, message_id: str, *, by: str) -> None:
+    """Take a message out of the queue: it will never run. Raises as ``edit_waiting``."""
+    await db(_remove_waiting, chat.pk, message_id, by)
+
+
+@unit_of_work
+def _remove_waiting(session_id: uuid.UUID, message_id: str, by: str) -> None:
+    with locked(session_id) as session:
+        message = _users_message(session, message_id)
+        _change_waiting(message, status=Message.Status.REMOVED)
+        publish_queue(session, removed=str(message.pk))
+        interrupts.mark(session, by=by, run_id=message.run_id)
+
+
+def _users_message(session: Session, message_id: str) -> Message:
+    said = Message.objects.filter(session_id=session.pk, agent_id=MASTER, role=Message.Role.USER)
+    message = said.filter(pk=as_uuid(message_id) or uuid.UUID(int=0)).first()
+    if message is None:
+        raise NotFound("not_found", "There is no such message in this session.")
+    return message
+
+
+def _change_waiting(message: Message, **values: Any) -> None:
+    """One UPDATE decides against the turn that takes the message up; the object follows."""
+    if waiting(message.session_id).filter(pk=message.pk).update(**values) != 1:
+        if message.status == Message.Status.REMOVED:
+            raise Conflict("already_removed", "This message was removed from the queue before.")
+        raise Conflict("already_started", "This message is out of the queue: its turn has come.")
+    for name, value in values.items():
+        setattr(message, name, value)
 
 
 # -- stopping and answering ------------------------------------------------------------------

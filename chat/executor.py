@@ -35,7 +35,7 @@ from chat.tools.base import Outcome, ToolContext, ToolError, Value
 from coordination import endings, inbox, leases, rendezvous, runs, vocabulary
 from coordination.conf import conf
 from coordination.db import patiently
-from coordination.errors import Fenced
+from coordination.errors import CommitUnknown, Fenced
 from coordination.events import Writer
 from coordination.models import Run, Session, Wait
 from coordination.registry import Cause, Execution
@@ -52,6 +52,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SILENT = "provider_silent"  # the model's error that is a budget used up: not tried again
+Lost = Fenced | CommitUnknown  # the run is another's, or has to be taken up from its rows
 
 
 async def execute(execution: Execution, writer: Writer) -> None:
@@ -219,7 +220,7 @@ class Turn:
         answered = {row.parts[0]["tool_call_id"] for row in saved.rows}
         return await self._go_on_with([call for call in calls if call.call_id not in answered])
 
-    async def _call(self, call: Call, *, again: bool) -> Outcome | Fenced:
+    async def _call(self, call: Call, *, again: bool) -> Outcome | Lost:
         """One call. Whatever goes wrong in it is a text to the model, but for a lost run."""
         tool = self.tools.get(call.name)
         if tool is None:
@@ -234,16 +235,22 @@ class Turn:
             return Value(f"error: {error}")
         except TimeoutError:
             return Value(f"error: {call.name} did not end within {conf.tool_timeout:g} seconds.")
-        except Fenced as fenced:  # returned: a raise would be wrapped in the group's exception
-            return fenced
+        except (Fenced, CommitUnknown) as error:  # a raise would be wrapped by the group
+            return error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody has cancelled this call: the tool has let a cancellation of its own get out.
+            return Value(f"error: {call.name} failed: it was cancelled from within.")
         except Exception as error:
             log.exception("tool_failed", extra={"tool": call.name, "run": str(self.run_row.pk)})
             return Value(f"error: {call.name} failed: {type(error).__name__}: {error}")
 
 
-def _finished(task: asyncio.Task[Outcome | Fenced]) -> Outcome:
+def _finished(task: asyncio.Task[Outcome | Lost]) -> Outcome:
     result = task.result()
-    if isinstance(result, Fenced):
+    if isinstance(result, Lost):
         raise result
     return result
 

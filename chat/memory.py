@@ -25,12 +25,13 @@ from coordination.suspensions import Ask
 from coordination.transactions import unit_of_work
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart
 
 UNKNOWN_EFFECT = (
     "The worker was lost during this call: it is unknown whether it took effect. Check before you "
     "do it again."
 )
+NO_OUTPUT = "(no output)"  # a blank result would be refused by a strict provider
 INTERRUPTED = "Interrupted by the user; this call did not finish."
 
 
@@ -72,7 +73,7 @@ def history(rows: Iterable[Message]) -> list[ModelMessage]:
                         parts=[
                             ToolReturnPart(
                                 tool_name=part["name"],
-                                content=row.content,
+                                content=row.content if row.content.strip() else NO_OUTPUT,
                                 tool_call_id=part["tool_call_id"],
                             )
                         ]
@@ -94,9 +95,15 @@ def _response(row: Message) -> ModelResponse | None:
     if row.model_json:
         message = ModelMessagesTypeAdapter.validate_json(row.model_json)[0]
         assert isinstance(message, ModelResponse)
-        # One that said nothing and called nothing would be refused by a strict provider.
-        return message if text_of(message) or message.tool_calls else None
-    return ModelResponse(parts=[TextPart(content=row.content)]) if row.content else None
+    else:
+        message = ModelResponse(parts=[TextPart(content=row.content)])
+    # A strict provider refuses a blank text, and a response that says nothing and calls nothing.
+    message.parts = [part for part in message.parts if not _is_blank(part)]
+    return message if text_of(message) or message.tool_calls else None
+
+
+def _is_blank(part: ModelResponsePart) -> bool:
+    return part.part_kind == "text" and not part.content.strip()
 
 
 def repaired(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
@@ -450,6 +457,24 @@ def interrupted_calls(session: Session, run: Run) -> None:
         _add_result(session, run, call, texts.interrupted_call(session, run))
 
 
+def close_calls_in_log(session: Session, run: Run, root: Run) -> None:
+    """The turn ends before this run of its tree does: its calls get their results in the log now.
+
+    Their rows come with the run's own end, which logs no more of them.
+    """
+    rows = [row for row in conversation(session.pk, run.agent_id) if row.run_id == run.pk]
+    items = events.unsaved(run)
+    open_in_memory = [call.call_id for call in open_calls(rows)]
+    _log_interrupted(session, run, [*open_in_memory, *items.ended_calls, *items.calls], root)
+
+
+def _log_interrupted(session: Session, run: Run, call_ids: Iterable[str], end: Run) -> None:
+    for call_id in call_ids:
+        text = texts.interrupted_call(session, end)
+        result = vocabulary.tool_call_result(run, str(uuid.uuid4()), call_id, text)
+        events.append(session, run, result)
+
+
 def keep_partial(
     session: Session, run: Run, items: events.OpenItems, *, superseded: bool = False
 ) -> None:
@@ -465,11 +490,7 @@ def keep_partial(
             message_id=uuid.UUID(message_id),
             status=Message.Status.INTERRUPTED,
         )
-    for call_id in (*items.ended_calls, *items.calls):
-        text = texts.interrupted_call(session, run)
-        events.append(
-            session, run, vocabulary.tool_call_result(run, str(uuid.uuid4()), call_id, text)
-        )
+    _log_interrupted(session, run, [*items.ended_calls, *items.calls], run)
 
 
 def notice(session: Session, run: Run, kind: str, text: str) -> None:

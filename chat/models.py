@@ -55,6 +55,7 @@ class Message(models.Model):
         COMPLETE = "complete"
         PARTIAL = "partial"  # under way; only in snapshots, never stored
         INTERRUPTED = "interrupted"
+        REMOVED = "removed"  # out of the queue, before its turn: kept for its key, never shown
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     session = models.ForeignKey(ChatSession, models.CASCADE, related_name="messages")
@@ -67,6 +68,7 @@ class Message(models.Model):
     parts = models.JSONField(default=list, blank=True)
     model_json = models.TextField(blank=True)
     client_key = models.CharField(max_length=128, null=True)
+    sent_digest = models.CharField(max_length=64, blank=True)  # of its first words, once edited
     has_queued = models.BooleanField(default=False)  # what its sender was told, and is told again
     created_at = models.DateTimeField(default=timezone.now)
 

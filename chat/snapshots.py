@@ -35,7 +35,7 @@ def snapshot(session_id: uuid.UUID) -> dict[str, Any]:
             "messages": _newest(session_id, MASTER) + _partials(session_id),
             "agents": panel.agents(session_id),
             "questions": [vocabulary.question_json(q) for q in _open_questions(session)],
-            "queue": queue(session),
+            "queue": queue(session_id),
             "cursor": session.last_seq,
         }
 

@@ -5,35 +5,54 @@ The receivers run inside the transition's transaction, with the session's row lo
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
+from django.db.models import QuerySet
 from django.dispatch import receiver
 
 from chat import memory
 from chat.models import Message
 from coordination import events, texts, vocabulary
 from coordination.models import Run, Session
-from coordination.signals import run_ended, run_ready, step_broken
+from coordination.signals import left_open, run_ended, run_ready, step_broken
 
 
-def queue(session: Session) -> list[dict[str, str]]:
-    """The messages that wait, oldest first."""
-    rows = Message.objects.filter(
-        session_id=session.pk, role=Message.Role.USER, position=None
-    ).order_by("created_at")
-    return [{"id": str(row.pk), "content": row.content} for row in rows]
+def waiting(session_id: uuid.UUID) -> QuerySet[Message]:
+    """The user's messages that wait in the queue."""
+    return Message.objects.filter(
+        session_id=session_id,
+        role=Message.Role.USER,
+        position=None,
+        status=Message.Status.COMPLETE,
+    )
 
 
-def publish_queue(session: Session) -> None:
-    """Log the queue as it now is."""
-    events.append(session, None, vocabulary.custom("queue", {"items": queue(session)}))
+def queue(session_id: uuid.UUID) -> list[dict[str, str]]:
+    """The messages that wait, in the order in which their turns will come."""
+    rows = {row.run_id: row for row in waiting(session_id)}
+    order = Run.objects.filter(pk__in=rows).order_by("position").values_list("pk", flat=True)
+    return [queue_item(rows[pk]) for pk in order]
 
 
-def _enter_conversation(session: Session, run: Run) -> None:
-    """The user's message leaves the queue and takes its place in the conversation."""
-    waiting = Message.objects.filter(run_id=run.pk, role=Message.Role.USER, position=None)
-    if waiting.update(position=session.last_position + 1):
-        session.next_position()
+def queue_item(message: Message) -> dict[str, str]:
+    """An item of the queue, as CONTRACT.md has it."""
+    return {"id": str(message.pk), "content": message.content}
+
+
+def publish_queue(session: Session, **removed: str) -> None:
+    """Log the queue as it now is. What has left it has become a turn, but for the ``removed``."""
+    value = {"items": queue(session.pk), **removed}
+    events.append(session, None, vocabulary.custom("queue", value))
+
+
+def _enter_conversation(session: Session, run: Run) -> bool:
+    """The user's message leaves the queue and takes its place. False where none waited."""
+    message = waiting(session.pk).filter(run_id=run.pk)
+    if message.update(position=session.last_position + 1) != 1:
+        return False
+    session.next_position()
+    return True
 
 
 @receiver(run_ready)
@@ -49,11 +68,17 @@ def _supersede(session: Session, run: Run, items: events.OpenItems, **_: Any) ->
     memory.keep_partial(session, run, items, superseded=True)
 
 
+@receiver(left_open)
+def _close_in_log(session: Session, run: Run, root: Run, **_: Any) -> None:
+    memory.close_calls_in_log(session, run, root)
+
+
 @receiver(run_ended)
 def _end(session: Session, run: Run, items: events.OpenItems, **_: Any) -> None:
-    if run.is_root and run.epoch == 0:
-        _enter_conversation(session, run)  # stopped while it was queued: its words are kept
-        publish_queue(session)
+    if run.is_root and not run.announced:  # it never began, so it leaves nothing but its words
+        if _enter_conversation(session, run):
+            publish_queue(session)
+        return
     memory.keep_partial(session, run, items)
     if run.status != Run.Status.COMPLETED:  # a completed one has ended with words, not calls
         memory.interrupted_calls(session, run)

@@ -17,24 +17,29 @@ import contextvars
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import (
     DatabaseError,
     InterfaceError,
     OperationalError,
     close_old_connections,
+    connection,
     connections,
+    transaction,
 )
 
 from .conf import conf
+from .errors import CommitUnknown
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 6  # GIL-bound work: more threads only wait; fewer queue behind a slow query
+LOST_DURING_QUERY = (2013, 2055)  # MySQL: it was sent, and no answer came
 RETRY_PAUSE = 0.5  # seconds between tries while the database is away
 HEALTH_CHECK_EVERY = 15.0  # seconds between looks at an idle connection's health
 
@@ -63,19 +68,37 @@ async def db(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await asyncio.get_running_loop().run_in_executor(_pool, _call, work)
 
 
+@contextmanager
+def atomic() -> Iterator[None]:
+    """A transaction. Raises CommitUnknown where nothing but the answer to its COMMIT was lost."""
+    outermost, whole = not connection.in_atomic_block, False
+    try:
+        with transaction.atomic():
+            yield
+            whole = outermost
+    except OperationalError as error:
+        if whole and error.args and error.args[0] in LOST_DURING_QUERY:
+            raise CommitUnknown(*error.args) from error
+        raise
+
+
 async def patiently(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """As ``db``, but an outage of the database is waited out, for ``AGENT_DATABASE_PATIENCE``.
 
-    For a run's own units of work, all of which are conditional or idempotent: a database that is
-    away for seconds ends nobody's turn.
+    For a run's own units of work: a database that is away for seconds ends nobody's turn. What may
+    have been committed is not repeated: CommitUnknown is raised at once.
     """
+    return await _patiently(fn, *args, certain=False, **kwargs)
+
+
+async def _patiently(fn: Callable[..., T], *args: Any, certain: bool, **kwargs: Any) -> T:
     loop = asyncio.get_running_loop()
     give_up = loop.time() + conf.database_patience
     while True:
         try:
             return await db(fn, *args, **kwargs)
-        except (OperationalError, InterfaceError):
-            if loop.time() > give_up:
+        except (OperationalError, InterfaceError) as error:
+            if loop.time() > give_up or (isinstance(error, CommitUnknown) and not certain):
                 raise
             await asyncio.sleep(RETRY_PAUSE)
 
@@ -83,9 +106,10 @@ async def patiently(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 async def settled(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """As ``db``, but a cancellation waits for the commit, and is raised only then.
 
-    For the short last step of a run: what was written must be known before the caller leaves.
+    For the short last step of a run: what was written must be known before the caller leaves. It
+    is repeated after an unknown commit, too, so it must be conditional, as every settlement is.
     """
-    task = asyncio.ensure_future(patiently(fn, *args, **kwargs))
+    task = asyncio.ensure_future(_patiently(fn, *args, certain=True, **kwargs))
     cancelled = False
     while not task.done():
         try:

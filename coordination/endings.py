@@ -12,13 +12,14 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from . import events, inbox, panel, rendezvous, runs, suspensions, texts, vocabulary, worklog
 from .conf import conf
 from .errors import Fenced
 from .models import Lease, Question, Run, Session
-from .signals import run_ended, step_broken
+from .signals import left_open, run_ended, step_broken
 from .transactions import locked, unit_of_work
 
 _UNFINISHED = (Run.Status.QUEUED, *Run.OWNED, *Run.PARKED)
@@ -41,7 +42,8 @@ def settle(
 
     ``result`` is the run's own answer; a run that did not complete is answered for by the system.
     """
-    runs.announce(session, run)
+    if run.lane or not run.is_root:  # a turn that never began may not begin inside of another
+        runs.announce(session, run)
     items = events.unsaved(run)
     values = {
         "reason": reason,
@@ -156,9 +158,11 @@ def _log_end(session: Session, run: Run, below: Sequence[Run]) -> None:
     )
     panel.publish(session)
     if run.is_root:
-        _close_subagents(session, run, below)
-        events.append(session, run, _terminal_event(session, run))
-    elif run.announced and not runs.ancestors(run)[-1].is_terminal:
+        if run.announced:
+            _close_subagents(session, run, below)
+            events.append(session, run, _terminal_event(session, run))
+            _log_turns_that_never_began(session)
+    elif run.announced:
         if run.status == Run.Status.COMPLETED:
             events.append(session, run, vocabulary.subagent_finished(run))
         else:
@@ -177,11 +181,24 @@ def _terminal_event(session: Session, run: Run) -> dict[str, Any]:
             return vocabulary.run_error(run, run.detail or run.reason, run.reason)
 
 
+def _log_turns_that_never_began(session: Session) -> None:
+    """Turns that were stopped while they waited: AG-UI's runs do not nest, so theirs come now."""
+    ended = Run.objects.filter(session=session, status=Run.Status.INTERRUPTED)
+    for run in ended.filter(parent=None, announced=False).order_by("position"):
+        runs.set_announced(run, True)
+        finished = vocabulary.run_finished(run, {"type": "cancelled"})
+        events.append(session, run, vocabulary.run_started(run), finished)
+
+
 def _close_subagents(session: Session, root: Run, below: Sequence[Run]) -> None:
-    """AG-UI ends a run only when nothing in it stands open."""
+    """AG-UI ends a run only when nothing in it stands open. Who goes on is heard no more."""
     for member in below:
         if member.is_terminal or not member.announced:
             continue
+        if root.status == Run.Status.COMPLETED:  # else its orphans were closed when they were told
+            close_open_items(session, member, events.unsaved(member))
+        else:
+            left_open.send(Run, session=session, run=member, root=root)
         events.append(
             session,
             member,
@@ -227,6 +244,7 @@ def handed_over(run: Run, *, by: str) -> bool:
             if fresh.stop_requested_at:
                 return _settle_stopped(session, fresh, by=by)
             fresh.attempts -= 1  # a shutdown is no failed attempt
+            fresh.usage = run.usage
             return _requeue(session, fresh, lease_end=Lease.End.HANDED_OVER, by=by)
     except Fenced:
         return False
@@ -243,10 +261,10 @@ def lost(lease: Lease, *, end: str, by: str) -> bool:
     has come since the judge looked.
     """
     with locked(lease.session_id) as session:
-        as_seen = Lease.objects.filter(pk=lease.pk, released_at=None)
-        if end == Lease.End.EXPIRED:
-            as_seen = as_seen.filter(expires_at__lte=lease.expires_at)
-        if not as_seen.exists():
+        held = Lease.objects.select_for_update().filter(pk=lease.pk, released_at=None)
+        if end == Lease.End.EXPIRED:  # a beat may have come since the judge looked
+            held = held.filter(expires_at__lt=Now())
+        if held.first() is None:
             return False
         run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
         if run is None:
@@ -316,8 +334,14 @@ def over_the_limit() -> str:
 def _requeue(session: Session, run: Run, *, lease_end: str, by: str) -> bool:
     items = events.unsaved(run)
     epoch = run.epoch
-    values = {"runner_id": "", "attempts": run.attempts, "queued_at": timezone.now()}
-    if not run.move(Run.Status.QUEUED, frm=Run.OWNED, epoch=epoch + 1, **values):
+    values = {
+        "runner_id": "",
+        "attempts": run.attempts,
+        "usage": run.usage,
+        "queued_at": timezone.now(),
+        "epoch": epoch + 1,
+    }
+    if not run.move(Run.Status.QUEUED, frm=Run.OWNED, **values):
         return False
     Lease.close(run.pk, epoch, lease_end, by=by)
     close_open_items(session, run, items)

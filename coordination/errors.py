@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.db import OperationalError
+
 
 class Refused(Exception):
     """A request that was understood and not done. Nothing has changed."""
@@ -22,6 +24,14 @@ class Conflict(Refused):
 
 class Invalid(Refused):
     """The request itself is wrong, and would be at any time."""
+
+
+class CommitUnknown(OperationalError):
+    """The database was lost during COMMIT: only the rows know whether it has happened.
+
+    Who wrote what can be written twice without harm may try again; a run's owner leaves the run,
+    which goes on from its rows, as after a crash.
+    """
 
 
 class Fenced(Exception):

@@ -1,5 +1,9 @@
 """The event log: append in a transaction or in batches, read after a cursor, wake readers.
 
+What is said of a run outside of its bracket (its START does not stand open: its root has ended, or
+its own turn never began) would be refused by AG-UI's readers, so of such a run only ``CUSTOM``
+events are logged.
+
 Two writers. A transition (``append``) logs what it did inside its own transaction, which holds the
 session's row: so a terminal event exists exactly when the end does. A runner's ``Writer`` logs what
 streams: whatever is pending of all its sessions goes in one transaction as soon as the one before
@@ -21,13 +25,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError
 from django.db.models import Case, PositiveBigIntegerField, Q, Value, When
 from django.db.models.functions import Now
 
 from . import wakeups
 from .conf import conf
-from .db import RETRY_PAUSE, db
+from .db import RETRY_PAUSE, atomic, db
 from .errors import Fenced
 from .models import Event, Run, Session
 from .vocabulary import AguiEvent
@@ -150,9 +154,16 @@ Pending = tuple[uuid.UUID | None, AguiEvent | Late]
 
 
 def append(session: Session, run: Run | None, *events: AguiEvent) -> None:
-    """Log events with the transition that holds ``session``; written when it commits."""
+    """Log events with the transition that holds ``session``; written when it commits.
+
+    Of a run whose START does not stand open only ``CUSTOM`` events are taken.
+    """
     pending: list[Pending] = session.__dict__.setdefault("_pending", [])
-    pending.extend((run.pk if run else None, event) for event in events)
+    pending.extend(
+        (run.pk if run else None, event)
+        for event in events
+        if run is None or run.announced or event["type"] == "CUSTOM"
+    )
 
 
 def append_once(session: Session, name: str, event: Late) -> None:
@@ -293,9 +304,10 @@ class Writer:
 
     async def _commit(self, batch: list[_Stream]) -> list[_Stream]:
         """Commit for certain; the streams that were refused. An outage is waited out."""
+        attempt = _Attempt()
         while True:
             try:
-                return await db(_commit_streams, batch)
+                return await db(_commit_streams, batch, attempt)
             except (OperationalError, InterfaceError):
                 log.warning("event_flush_waits", exc_info=True)
                 await asyncio.sleep(RETRY_PAUSE)
@@ -307,28 +319,49 @@ class Writer:
                 return [stream for refused in each for stream in refused]
 
 
-def _commit_streams(streams: list[_Stream]) -> list[_Stream]:
+@dataclass
+class _Attempt:
+    """What the last try to commit a batch has written; where one row stands, all of them do."""
+
+    witness: Event | None = None
+    refused: list[_Stream] = field(default_factory=list)
+
+    def was_committed(self) -> bool:
+        """Whether it has happened, though the answer to its COMMIT was lost."""
+        row = self.witness
+        return row is not None and (
+            Event.objects.filter(
+                session_id=row.session_id, seq=row.seq, run_id=row.run_id, data=row.data
+            ).exists()
+        )
+
+
+def _commit_streams(streams: list[_Stream], attempt: _Attempt) -> list[_Stream]:
     """One transaction for all; the streams whose runs may write no more."""
     from .transactions import unit_of_work
 
-    return unit_of_work(_commit_streams_once)(streams)
+    if not attempt.was_committed():
+        unit_of_work(_commit_streams_once)(streams, attempt)
+    return attempt.refused
 
 
-def _commit_streams_once(streams: list[_Stream]) -> list[_Stream]:
-    with transaction.atomic():
+def _commit_streams_once(streams: list[_Stream], attempt: _Attempt) -> None:
+    attempt.witness = None
+    with atomic():
         ids = {stream.run.session_id for stream in streams}
         locked = Session.objects.select_for_update().filter(pk__in=ids).order_by("pk")
         sessions = {session.pk: session for session in locked}
-        allowed = _touch(streams)
+        allowed, heard = _touch(streams)
         by_session: dict[uuid.UUID, list[Event]] = {}
         for stream in streams:
             session = sessions.get(stream.run.session_id)
-            if session is not None and stream.run.pk in allowed:
+            if session is not None and stream.run.pk in heard:
                 rows = _number(session, ((stream.run.pk, event) for event in stream.events))
                 by_session.setdefault(session.pk, []).extend(rows)
+        attempt.refused = [stream for stream in streams if stream.run.pk not in allowed]
         if by_session:
             _insert(sessions, by_session)
-    return [stream for stream in streams if stream.run.pk not in allowed]
+            attempt.witness = next(iter(by_session.values()))[0]
 
 
 def _insert(sessions: dict[uuid.UUID, Session], rows: dict[uuid.UUID, list[Event]]) -> None:
@@ -342,13 +375,20 @@ def _insert(sessions: dict[uuid.UUID, Session], rows: dict[uuid.UUID, list[Event
         _wake(session_id, of_session)
 
 
-def _touch(streams: list[_Stream]) -> set[uuid.UUID]:
-    """Fence and mark progress in one UPDATE; the runs that still belong to their writer."""
+def _touch(streams: list[_Stream]) -> tuple[set[uuid.UUID], set[uuid.UUID]]:
+    """Fence and mark progress in one UPDATE.
+
+    The runs that still belong to their writer, and those of them whose words the log takes: not a
+    sub-agent's that has outlived the turn it worked for.
+    """
     mine = Q()
     for stream in streams:
         mine |= Q(pk=stream.run.pk, epoch=stream.run.epoch)
     # A run that is to stop logs no more: its stop has closed what stood open.
     rows = Run.objects.filter(mine, status__in=Run.OWNED, stop_requested_at=None)
-    if rows.update(last_progress_at=Now()) == len(streams):
-        return {stream.run.pk for stream in streams}
-    return set(rows.values_list("pk", flat=True))
+    if rows.filter(announced=True).update(last_progress_at=Now()) == len(streams):
+        allowed = {stream.run.pk for stream in streams}
+        return allowed, allowed
+    announced = dict(rows.values_list("pk", "announced"))
+    rows.filter(announced=False).update(last_progress_at=Now())
+    return set(announced), {pk for pk, heard in announced.items() if heard}

@@ -12,8 +12,10 @@ is said only when every run of the tree has ended.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -96,10 +98,12 @@ def _tops(
             raise NotFound("not_found", "There is no such run in this session.")
         return named
     if agent_id is not None:
-        if not of_session.filter(agent_id=agent_id).exists():
+        newest = of_session.filter(agent_id=agent_id).order_by("-position").first()
+        if newest is None:
             raise NotFound("not_found", f"No agent {agent_id} has run in this session.")
         # Of the master, whose queue is the person's, only the run that is current.
-        return [r for r in live if r.agent_id == agent_id and (r.lane or not r.is_root)]
+        meant = [r for r in live if r.agent_id == agent_id and (r.lane or not r.is_root)]
+        return meant or [newest]
     # Sub-agents that outlived their master's turn are what is left to stop.
     current = [run for run in live if run.is_root and run.lane]
     return current or [run for run in live if not run.is_root]
@@ -146,9 +150,15 @@ async def stop(
 
     Idempotent: ten stops are one, and each is answered with what is true for its runs.
     """
+    ask = functools.partial(request, session_id, by=by, run_id=run_id, agent_id=agent_id)
+    return await proved(session_id, ask)
+
+
+async def proved(session_id: uuid.UUID, ask: Callable[[], Stopped]) -> Stopped:
+    """What ``ask`` records, as it stands when the rows prove it, or ``AGENT_STOP_ACK`` is over."""
     proof = _Proof(session_id)
     try:
-        now = await db(request, session_id, by=by, run_id=run_id, agent_id=agent_id)
+        now = await db(ask)
         return await proof.wait(now) if now.status == "accepted" else now
     finally:
         proof.close()

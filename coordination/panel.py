@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import FilteredRelation, Max, Q
+from django.db.models.functions import Coalesce
 
 from . import events, vocabulary
 from .models import Question, Run, Session
@@ -24,11 +25,12 @@ def agents(session_id: uuid.UUID) -> list[dict[str, Any]]:
 
 def _newest_runs(session_id: uuid.UUID) -> Iterable[dict[str, Any]]:
     """One run per agent, with its lease: the one that holds its lane, else the newest begun."""
+    begun = Q(lane__isnull=False) | Q(started_at__isnull=False)
     of_session = Run.objects.filter(session_id=session_id)
     positions = (
         of_session.exclude(status=Run.Status.QUEUED, lane=None)
         .values("agent_id")
-        .annotate(newest=Max("position"))
+        .annotate(newest=Coalesce(Max("position", filter=begun), Max("position")))
         .values("newest")
     )
     held = FilteredRelation("leases", condition=Q(leases__released_at=None))

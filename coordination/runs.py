@@ -21,6 +21,7 @@ from . import events, panel, vocabulary, wakeups
 from .conf import conf
 from .errors import Conflict, Fenced
 from .models import InboxMessage, Lease, Question, Run, Session, Wait
+from .models.run import RunQuerySet
 from .signals import run_ready
 from .transactions import locked, unit_of_work
 
@@ -79,6 +80,15 @@ def pass_lane(session: Session, agent_id: str) -> Run | None:
     return following
 
 
+def put_first(session: Session, run: Run) -> None:
+    """Let a run that waits for its agent's lane be the next; the others stay in order behind it."""
+    queued = Run.objects.filter(session=session, agent_id=run.agent_id, status=Run.Status.QUEUED)
+    waiting = list(queued.filter(lane=None).order_by("position"))
+    places = [other.position for other in waiting]
+    for other, place in zip([run, *(w for w in waiting if w != run)], places, strict=True):
+        Run.objects.filter(pk=other.pk).update(position=place)
+
+
 def claimable(limit: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
     """(run, session) pairs that a runner may try to claim, oldest first."""
     rows = Run.objects.claimable().filter(stop_requested_at=None)
@@ -106,6 +116,11 @@ def claim(run_id: uuid.UUID, session_id: uuid.UUID, runner_id: str, node_id: str
         announce(session, run)
         panel.publish(session)
         return run
+
+
+def claimed_by(runner_id: str) -> RunQuerySet:
+    """The runs that this runner owns, as the rows say."""
+    return Run.objects.filter(runner_id=runner_id, status__in=Run.OWNED)
 
 
 def ancestors(run: Run) -> list[Run]:
@@ -140,8 +155,8 @@ def announce(session: Session, run: Run) -> None:
         if member.announced:
             continue
         build = vocabulary.run_started if member.is_root else vocabulary.subagent_started
-        events.append(session, member, build(member))
         set_announced(member, True)
+        events.append(session, member, build(member))
     run.announced = True
 
 

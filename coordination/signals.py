@@ -16,5 +16,9 @@ run_ready = Signal()
 # (events.OpenItems: what the step had logged).
 step_broken = Signal()
 
+# The log of a turn ends, and this run of its tree has not settled yet: what it has left open is to
+# be closed in the log. Arguments: session, run, root (which says how the turn ended).
+left_open = Signal()
+
 # A run ended, in whatever way. Arguments: session, run, items.
 run_ended = Signal()

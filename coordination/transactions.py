@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError, connection
 
 from . import events
+from .db import atomic
 from .errors import NotFound
 from .models import Session
 
@@ -64,7 +65,7 @@ def locked(session_id: uuid.UUID) -> Iterator[Session]:
 
     Raises NotFound when there is no such session.
     """
-    with transaction.atomic():
+    with atomic():
         session = Session.objects.select_for_update().filter(pk=session_id).first()
         if session is None:
             raise NotFound("not_found", "There is no such session.")

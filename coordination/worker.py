@@ -22,7 +22,7 @@ from typing import Any
 from . import endings, events, leases, runs, wakeups
 from .conf import conf
 from .db import db, settled
-from .errors import Fenced
+from .errors import CommitUnknown, Fenced
 from .leases import Held
 from .models import Run
 from .registry import Cause, Execution, Registry
@@ -105,12 +105,18 @@ class Runner:
             return
         try:
             for run_id, session_id in await db(runs.claimable, free):
-                run = await db(runs.claim, run_id, session_id, self.runner_id, self.node_id)
+                run = await self._claim(run_id, session_id)
                 if run is not None:
                     self._start(run)
         except Exception:
             log.exception("claim_failed", extra={"runner": self.runner_id})
             await asyncio.sleep(conf.claim_poll)
+
+    async def _claim(self, run_id: uuid.UUID, session_id: uuid.UUID) -> Run | None:
+        try:
+            return await db(runs.claim, run_id, session_id, self.runner_id, self.node_id)
+        except CommitUnknown:
+            return await settled(runs.claimed_by(self.runner_id).filter(pk=run_id).first)
 
     def _start(self, run: Run) -> None:
         execution = Execution(run, self.runner_id, self._gate, draining=self._draining)
@@ -129,6 +135,9 @@ class Runner:
         except Fenced:
             execution.leave()
             await self._leave_as_the_row_says(execution)
+        except CommitUnknown:  # what this execution knows may be wrong: on from the rows
+            execution.leave()
+            await self._leave(execution, Cause.HANDOVER)
         except asyncio.CancelledError:
             await self._leave(execution, execution.cause or Cause.HANDOVER)
         except Exception as error:

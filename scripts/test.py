@@ -24,11 +24,13 @@ sys.path.insert(0, str(ROOT))
 
 from agentsite.services import MariaDB  # noqa: E402
 
-PARALLEL = ["-n", os.environ.get("TEST_PROCESSES", "2")]
+PARALLEL = ["-n", os.environ.get("TEST_PROCESSES", "2"), "--dist", "loadgroup"]
 NOTHING_COLLECTED = 5  # pytest's exit code; right for a form that the arguments leave nothing for
 
 # They bring their own servers, or touch no row: a second database would show nothing new.
-WITHOUT_ROWS = [f"--ignore=tests/test_{name}.py" for name in ("serve", "services", "imports")]
+WITHOUT_ROWS = [
+    f"--ignore=tests/test_{name}.py" for name in ("serve", "services", "imports", "dialogue")
+]
 WITHOUT_ROWS += ["--ignore-glob=tests/test_llm_*.py"]
 
 FORMS: dict[str, list[str]] = {

@@ -1,5 +1,7 @@
 """What people do: each action has happened, once, when it is answered."""
 
+from functools import partial
+
 import pytest
 
 from chat import actions
@@ -132,6 +134,132 @@ def test_the_queue_keeps_its_order_and_the_memory_its_words(chat):
     assert contents == ["one", "answer one", "two"]
 
 
+def test_what_interrupts_is_the_next_to_run_and_those_who_wait_stay_behind_it(chat):
+    first = claim(post(chat, "one"))
+    waiting = [say(chat, "two"), say(chat, "three")]
+    urgent = say(chat, "rather this", on_busy="interrupt")
+    order = [urgent.message_id, *(posted.message_id for posted in waiting)]
+    assert [item["id"] for item in customs(chat.pk, "queue")[-1]["items"]] == list(map(str, order))
+    endings.stopped(first, by="r1")
+    for posted in (urgent, *waiting):
+        run = Run.objects.get(parent=None, lane__isnull=False)
+        assert run.pk == posted.run_id
+        finish(claim(run), "ok", "r1")
+    assert_at_rest(chat.pk)
+
+
+@pytest.mark.parametrize("state", ["queued", "suspended"])
+def test_what_interrupts_a_turn_that_nobody_executes_begins_at_once(chat, state):
+    first = post(chat, "one")
+    say(chat, "two")
+    if state == "suspended":
+        ask(claim(first))
+    posted = say(chat, "rather this", on_busy="interrupt")
+    assert again(first).status == "interrupted"
+    assert posted.status == "started"
+    assert claim(Run.objects.get(pk=posted.run_id))
+    assert [item["content"] for item in customs(chat.pk, "queue")[-1]["items"]] == ["two"]
+    assert_at_rest(chat.pk)
+
+
+def test_what_interrupts_an_idle_session_just_begins(chat):
+    posted = say(chat, on_busy="interrupt")
+    assert posted.status == "started"
+    assert Run.objects.get().stop_requested_at is None
+
+
+# -- the queue -----------------------------------------------------------------------------------
+
+
+def edit(chat, posted, content):
+    return actions._edit_waiting(chat.pk, str(posted.message_id), content)
+
+
+def remove(chat, posted):
+    actions._remove_waiting(chat.pk, str(posted.message_id), "alice")
+
+
+def users_words(chat):
+    from chat import memory
+
+    return [m.content for m in memory.conversation(chat.pk, "assistant") if m.role == "user"]
+
+
+def test_a_message_that_waits_can_be_edited_and_keeps_its_place_run_and_key(chat):
+    first = claim(post(chat, "one"))
+    posted = say(chat, "two", "k1")
+    say(chat, "three")
+    item = edit(chat, posted, "too")
+    assert item == {"id": str(posted.message_id), "content": "too"}
+    edit(chat, posted, "2")
+    assert [i["content"] for i in customs(chat.pk, "queue")[-1]["items"]] == ["2", "three"]
+    assert say(chat, "two", "k1") == posted  # the sender's retry knows nothing of the edit
+    with pytest.raises(Conflict) as refusal:
+        say(chat, "too", "k1")
+    assert refusal.value.code == "id_conflict"
+    finish(first, "ok", "r1")
+    assert claim(Run.objects.get(pk=posted.run_id))
+    assert users_words(chat) == ["one", "2"]
+    assert Message.objects.get(pk=posted.message_id).parts == [{"type": "text", "text": "2"}]
+
+
+def test_a_message_that_was_removed_never_runs_and_is_never_read(chat):
+    first = claim(post(chat, "one"))
+    posted = say(chat, "two", "k1")
+    say(chat, "three")
+    remove(chat, posted)
+    run = Run.objects.get(pk=posted.run_id)
+    assert (run.status, run.reason, run.lane) == ("interrupted", "interrupted", None)
+    change = customs(chat.pk, "queue")[-1]
+    assert [item["content"] for item in change["items"]] == ["three"]
+    assert change["removed"] == str(posted.message_id)
+    assert say(chat, "two", "k1") == posted
+    finish(first, "ok", "r1")
+    following = Run.objects.get(parent=None, lane__isnull=False)
+    finish(claim(following), "ok", "r1")
+    assert users_words(chat) == ["one", "three"]
+    assert Run.objects.count() == 3
+    assert again(run).epoch == 0
+    assert not Message.objects.filter(run_id=run.pk).exclude(pk=posted.message_id).exists()
+    assert_at_rest(chat.pk)
+
+
+def test_what_has_left_the_queue_is_neither_edited_nor_removed(chat):
+    first = claim(post(chat, "one"))
+    started, removed = say(chat, "two"), say(chat, "three")
+    remove(chat, removed)
+    finish(first, "ok", "r1")
+    for posted, code in ((started, "already_started"), (removed, "already_removed")):
+        for change in (lambda p=posted: edit(chat, p, "x"), lambda p=posted: remove(chat, p)):
+            with pytest.raises(Conflict) as refusal:
+                change()
+            assert refusal.value.code == code
+    assert again(Run.objects.get(pk=started.run_id)).stop_requested_at is None
+    assert users_words(chat) == ["one", "two"]
+
+
+@for_real
+@pytest.mark.parametrize(
+    "change", [partial(edit, content="edited"), remove], ids=["edit", "remove"]
+)
+def test_an_edit_or_removal_against_the_turn_s_beginning_has_one_winner(redis_server, change):
+    for turn in range(8):
+        chat = new_chat(f"user {turn}")
+        first = claim(post(chat, "one"))
+        posted = say(chat, "two")
+        both = [partial(change, chat, posted), partial(finish, first, "ok", "r1")]
+        result = in_threads(*both)[0] if turn % 2 else in_threads(*reversed(both))[1]
+        run = Run.objects.get(pk=posted.run_id)
+        if isinstance(result, Exception):
+            assert getattr(result, "code", result) == "already_started"
+            assert (run.lane is not None, users_words(chat)) == (True, ["one", "two"])
+        elif change is remove:
+            assert (run.status, users_words(chat)) == ("interrupted", ["one"])
+        else:
+            assert (run.lane is not None, users_words(chat)) == (True, ["one", "edited"])
+        assert_at_rest(chat.pk)
+
+
 def ask(run):
     from chat import memory
     from coordination.suspensions import Ask
@@ -211,6 +339,8 @@ async def test_deleting_stops_what_runs_and_what_waits(transactional_db):
     run = await db(lambda: claim(post(chat)))
     waiting = await db(lambda: post(chat, "two"))
     await actions.delete_session(chat, by="alice")
+    with pytest.raises(NotFound):  # found before it was deleted, sent after it
+        await actions.post_message(chat, "and this", by="alice")
     assert (await db(again, waiting)).status == "interrupted"
     assert (await db(again, run)).stop_requested_at is not None
     with pytest.raises(NotFound):

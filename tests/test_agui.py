@@ -134,6 +134,23 @@ async def test_a_run_that_waits_streams_nothing_of_the_one_before(alice, sid):
     assert cancelled[-1][1]["outcome"]["type"] == "cancelled"
 
 
+async def test_a_message_that_is_removed_while_it_waits_ends_its_stream_at_once(alice, sid):
+    await begin(alice, asked(sid, user_message("one", "m1")))
+    await claim((await the_run(sid)).pk)
+    body = asked(sid, user_message("two", "m2"))
+    found = await begin(alice, body)
+    run = await the_run(sid)
+    message = await db(Message.objects.get, run_id=run.pk)
+    removed = await alice.call("delete", f"/chat/{sid}/queue/{message.pk}")
+    assert removed.status_code == 204
+    for stream in (found, await begin(alice, body)):
+        events = [event for _, event in await take(stream, 1000)]
+        assert [event["type"] for event in events] == ["RUN_STARTED", "RUN_FINISHED"]
+        assert events[-1]["outcome"]["type"] == "cancelled"
+        assert events[-1]["metadata"] == {"agentsite": {"runId": str(run.pk)}}
+    assert (await db(Run.objects.get, pk=run.pk)).announced is False  # the first turn goes on
+
+
 async def test_a_failed_run_ends_with_its_error(alice, sid):
     found = await begin(alice, asked(sid, user_message()))
     run = await claim((await the_run(sid)).pk)

@@ -184,6 +184,57 @@ async def test_what_there_is_to_read_is_read_in_pages(alice, sid):
     await refused(alice.call("get", f"/chat/{sid}/inbox/{SOME_ID}/chain"), 404, "not_found")
 
 
+# -- the queue ------------------------------------------------------------------------------------
+
+
+async def test_the_queue_is_read_edited_and_emptied(alice, sid):
+    posted = [
+        (await alice.call("post", f"/chat/{sid}/messages", {"content": words})).json()
+        for words in ("one", "two", "three")
+    ]
+    await claim(posted[0]["run_id"])
+    path = f"/chat/{sid}/queue"
+    two = {"id": posted[1]["message_id"], "content": "two"}
+    three = {"id": posted[2]["message_id"], "content": "three"}
+    assert (await alice.call("get", path)).json() == {"items": [two, three]}
+    edited = await alice.call("patch", f"{path}/{two['id']}", {"content": "2"})
+    assert (edited.status_code, edited.json()) == (200, {**two, "content": "2"})
+    removed = await alice.call("delete", f"{path}/{three['id']}")
+    assert (removed.status_code, removed.content) == (204, b"")
+    shown = (await alice.call("get", f"/chat/{sid}")).json()
+    assert shown["queue"] == [edited.json()]
+    assert shown["run_id"] == posted[0]["run_id"]
+    await refused(alice.call("delete", f"{path}/{three['id']}"), 409, "already_removed")
+    started = f"{path}/{posted[0]['message_id']}"
+    await refused(alice.call("patch", started, {"content": "x"}), 409, "already_started")
+    await refused(alice.call("delete", started), 409, "already_started")
+
+
+async def test_what_no_message_can_be_does_not_get_into_the_queue(alice, sid):
+    for words in ("one", "two"):
+        waits = (await alice.call("post", f"/chat/{sid}/messages", {"content": words})).json()
+    path = f"/chat/{sid}/queue/{waits['message_id']}"
+    await refused(alice.call("patch", path, {"content": " "}), 422, "empty")
+    await refused(alice.call("patch", path, {"content": "a\x00"}), 422, "invalid")
+    await refused(alice.call("patch", path, {"content": "x", "id": "k"}), 422, "invalid")
+    await refused(alice.call("patch", path, {}), 422, "invalid")
+    large = {"content": "x" * (conf.message_bytes + 1)}
+    await refused(alice.call("patch", path, large), 413, "too_large")
+    assert (await alice.call("get", f"/chat/{sid}/queue")).json()["items"][0]["content"] == "two"
+
+
+async def test_a_message_of_another_session_is_in_no_queue_here(alice, mallory, sid):
+    other = await mallory.new_session()
+    for words in ("one", "two"):
+        theirs = (await mallory.call("post", f"/chat/{other}/messages", {"content": words})).json()
+    for message_id in (theirs["message_id"], str(uuid.uuid4()), "nonsense"):
+        path = f"/chat/{sid}/queue/{message_id}"
+        await refused(alice.call("patch", path, {"content": "mine"}), 404, "not_found")
+        await refused(alice.call("delete", path), 404, "not_found")
+    queue = (await mallory.call("get", f"/chat/{other}/queue")).json()["items"]
+    assert queue == [{"id": theirs["message_id"], "content": "two"}]
+
+
 # -- who asks -------------------------------------------------------------------------------------
 
 SOME_ID = "0e5a6c1e-6a0e-4c0e-9f0a-5f2f4a1a7b10"
@@ -201,6 +252,9 @@ VERBS = [
     ("get", "/chat/{sid}/inbox", None),
     ("get", f"/chat/{{sid}}/inbox/{SOME_ID}/chain", None),
     ("get", "/chat/{sid}/worklog", None),
+    ("get", "/chat/{sid}/queue", None),
+    ("patch", f"/chat/{{sid}}/queue/{SOME_ID}", {"content": "mine now"}),
+    ("delete", f"/chat/{{sid}}/queue/{SOME_ID}", None),
 ]
 
 

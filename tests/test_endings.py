@@ -4,13 +4,26 @@ import uuid
 
 import pytest
 
-from chat import memory
+from chat import actions, memory
 from chat.executor import finish
+from chat.llm import Usage
+from chat.models import Message
 from chat.tools.base import Value
-from coordination import endings, inbox, interrupts, leases, rendezvous, runs, suspensions, worklog
+from coordination import (
+    endings,
+    inbox,
+    interrupts,
+    leases,
+    panel,
+    rendezvous,
+    runs,
+    suspensions,
+    vocabulary,
+    worklog,
+)
 from coordination.conf import conf
 from coordination.errors import Fenced
-from coordination.models import InboxMessage, Lease, Question, Run, Wait
+from coordination.models import Event, InboxMessage, Lease, Question, Run, Wait
 from coordination.suspensions import Ask
 from coordination.transactions import locked
 from tests.core import (
@@ -21,6 +34,7 @@ from tests.core import (
     customs,
     expire_leases,
     in_threads,
+    judge,
     lease_of,
     logged,
     new_chat,
@@ -29,6 +43,7 @@ from tests.core import (
     say,
     send,
     worklog_kinds,
+    write_stream,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("core", "no_hints")]
@@ -50,7 +65,7 @@ def settle(run, status="completed", reason="completed", **values):
 
 
 def crash(run, end=Lease.End.CRASHED):
-    return endings.lost(lease_of(run), end=end, by="supervisor")
+    return judge(run, end, by="supervisor")
 
 
 WAYS_TO_END = {
@@ -270,12 +285,15 @@ def test_a_shutdown_hands_over_and_counts_as_no_attempt(chat, saved):
         claimed = claim(again(run))
         if saved:
             respond_with(claimed, "so far")
+        claimed.usage = memory.add_usage(claimed.usage, Usage("m", "m", 3, 1))
         assert endings.handed_over(claimed, by="r1")
         assert again(run).status == Run.Status.QUEUED
         assert again(run).attempts == 0
         assert again(run).lane is not None
     assert not logged(chat.pk, "RUN_FINISHED", "RUN_ERROR")
     assert Lease.objects.filter(run=run, end=Lease.End.HANDED_OVER).count() == conf.max_attempts + 2
+    steps = conf.max_attempts + 2  # what each began has cost something, saved or cut off
+    assert again(run).usage["total_tokens"] == steps * (4 + 15 * saved)
 
 
 def test_a_stop_that_came_first_is_not_handed_over(chat, master):
@@ -514,3 +532,120 @@ def test_stop_and_completion_at_the_same_moment_have_one_winner():
 def test_a_stranger_run_is_not_settled(chat):
     run = Run(pk=uuid.uuid4(), session_id=chat.pk, agent_id="assistant", epoch=1)
     assert endings.failed(run, "?", by="r1") is False
+
+
+# -- what the log may hold -----------------------------------------------------------------------
+
+
+def kinds(chat, run):
+    rows = Event.objects.filter(session_id=chat.pk, run_id=run.pk).order_by("seq")
+    return [kind for kind in rows.values_list("type", flat=True) if kind != "CUSTOM"]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_turn_that_is_stopped_while_it_waits_is_told_after_the_one_before(chat, paused):
+    first = claim(post(chat))
+    waiting, behind = post(chat, "and this"), post(chat, "and that")
+    if paused:
+        ask(first)
+    interrupts.request(chat.pk, by="alice", run_id=waiting.pk)
+    assert customs(chat.pk, "ax") == [
+        {
+            "agentId": "assistant",
+            "runId": str(waiting.pk),
+            "status": "interrupted",
+            "reason": "interrupted",
+        }
+    ]
+    assert kinds(chat, waiting) == []
+    assert_at_rest(chat.pk)
+    assert panel.session_status(chat.pk)[1] == first.pk
+    assert [agent["run_id"] for agent in panel.agents(chat.pk)] == [str(first.pk)]
+    if paused:
+        interrupts.request(chat.pk, by="alice")
+    else:
+        finish(again(first), "done", "r1")
+    assert kinds(chat, first)[-1] == "RUN_FINISHED"
+    assert kinds(chat, waiting) == ["RUN_STARTED", "RUN_FINISHED"]
+    assert_at_rest(chat.pk)
+    finish(claim(again(behind)), "done", "r1")
+    assert kinds(chat, waiting) == ["RUN_STARTED", "RUN_FINISHED"]
+    assert_at_rest(chat.pk)
+    words = [m.content for m in memory.conversation(chat.pk, "assistant") if m.role == "user"]
+    assert words == ["hello", "and this", "and that"]
+
+
+def ask(run):
+    respond_with(run, "", q=("ask_user", {}))
+    memory.save_outcomes(run, [(memory.Call("q", "ask_user", "{}"), Ask(question="?"))])
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_session_that_is_deleted_with_a_queue_ends_in_order(chat, began):
+    first = post(chat)
+    first = claim(first) if began else first
+    waiting = [post(chat, "two"), post(chat, "three")]
+    actions._delete(chat.pk, "alice")
+    if began:
+        endings.stopped(first, by="r1")
+    starts = [event["runId"] for event in logged(chat.pk, "RUN_STARTED")]
+    assert starts == [str(run.pk) for run in (first, *waiting)]
+    assert_at_rest(chat.pk)
+
+
+def outliving(chat, *, said="before, "):
+    """A sub-agent in mid-sentence whose master's turn has ended."""
+    master = claim(post(chat))
+    _, child = send(master)
+    child = begin(child, "r2")
+    message_id = say(child, said, ended=False)
+    with locked(chat.pk) as session:
+        endings.settle(session, again(master), "completed", reason="completed", by="r1")
+    return child, message_id
+
+
+def test_a_sub_agent_that_outlives_the_turn_is_heard_no_more_and_loses_nothing(chat):
+    child, message_id = outliving(chat)
+    assert_at_rest(chat.pk)
+    heard = kinds(chat, child)
+    seen = again(child).last_progress_at
+    write_stream(child, vocabulary.text_content(child, message_id, "after."))
+    assert again(child).last_progress_at > seen
+    save_text(child, message_id, "before, after.")
+    respond_with(child, "", c9=("check_inbox", {}))
+    memory.save_outcomes(child, [(memory.Call("c9", "check_inbox", "{}"), Value("nothing"))])
+    finish(child, "before, after.", "r2")
+    assert kinds(chat, child) == heard
+    assert customs(chat.pk, "ax")[-1]["runId"] == str(child.pk)
+    said = [m.content for m in memory.conversation(chat.pk, "researcher") if m.role == "assistant"]
+    assert said == ["before, after.", ""]
+    assert_at_rest(chat.pk)
+
+
+def save_text(run, message_id, text):
+    from pydantic_ai.messages import ModelResponse, TextPart
+
+    response = ModelResponse(parts=[TextPart(text)])
+    usage = Usage("scripted", "scripted", 10, 5)
+    memory.save_response(run, uuid.UUID(message_id), response, usage, text_open=True)
+
+
+def test_what_a_sub_agent_says_after_the_turn_and_does_not_finish_is_kept_as_it_was_heard(chat):
+    child, message_id = outliving(chat)
+    following = claim(post(chat, "next"), "r3")
+    write_stream(child, vocabulary.text_content(child, message_id, "after"))
+    interrupts.request(chat.pk, by="alice", agent_id="researcher")
+    assert endings.stopped(child, by="r2")
+    kept = Message.objects.get(run_id=child.pk, role="assistant")
+    assert (str(kept.pk), kept.content, kept.status) == (message_id, "before, ", "interrupted")
+    finish(following, "ok", "r3")
+    assert_at_rest(chat.pk)
+
+
+def test_a_parked_sub_agent_of_a_turn_that_fails_ends_in_the_log_before_it(chat):
+    master = claim(post(chat))
+    _, child = send(master)
+    ask(begin(child, "r2"))
+    assert endings.failed(master, "the provider is away", by="r1")
+    assert kinds(chat, child)[-1] == "SUBAGENT_ERROR"
+    assert_at_rest(chat.pk)

@@ -11,7 +11,7 @@ from django.db import IntegrityError, InterfaceError, OperationalError, transact
 from coordination import endings, events, interrupts, vocabulary
 from coordination.conf import conf
 from coordination.db import db
-from coordination.errors import Fenced
+from coordination.errors import CommitUnknown, Fenced
 from coordination.events import Writer
 from coordination.models import Event, Session
 from coordination.transactions import locked
@@ -206,10 +206,10 @@ def _slow(monkeypatch):
     slow = _Slow()
     real = events._commit_streams
 
-    def commit(streams):
+    def commit(streams, attempt):
         slow.begun.set()
         assert slow.gone_on.wait(10)
-        return real(streams)
+        return real(streams, attempt)
 
     monkeypatch.setattr(events, "_commit_streams", commit)
     return slow
@@ -222,9 +222,9 @@ async def test_one_commit_carries_all_sessions(run, monkeypatch):
     slow = _slow(monkeypatch)
     held = events._commit_streams
 
-    def commit(streams):
+    def commit(streams, attempt):
         commits.append(len(streams))
-        return held(streams)
+        return held(streams, attempt)
 
     monkeypatch.setattr(events, "_commit_streams", commit)
     writer = Writer()
@@ -266,10 +266,10 @@ async def test_an_outage_is_waited_out_and_nothing_is_lost_or_doubled(run, monke
     real = events._commit_streams
     failures = [error, error]
 
-    def commit(streams):
+    def commit(streams, attempt):
         if failures:
             raise failures.pop()
-        return real(streams)
+        return real(streams, attempt)
 
     monkeypatch.setattr(events, "_commit_streams", commit)
     monkeypatch.setattr(events, "RETRY_PAUSE", 0)
@@ -283,14 +283,36 @@ async def test_an_outage_is_waited_out_and_nothing_is_lost_or_doubled(run, monke
 
 
 @for_real
+@pytest.mark.parametrize("was_committed", [True, False])
+async def test_a_lost_answer_to_a_commit_doubles_nothing(run, monkeypatch, was_committed):
+    real = events._commit_streams
+    lost = []
+
+    def commit(streams, attempt):
+        if not lost:
+            lost.append(attempt)
+            if was_committed:
+                real(streams, attempt)
+            raise CommitUnknown(2013, "lost")
+        return real(streams, attempt)
+
+    monkeypatch.setattr(events, "_commit_streams", commit)
+    monkeypatch.setattr(events, "RETRY_PAUSE", 0)
+    writer = Writer()
+    writer.put(run, vocabulary.text_start(run, "t"), vocabulary.text_content(run, "t", "a"))
+    await writer.flush(run)
+    assert [e["delta"] for e in await db(logged, run.session_id, "TEXT_MESSAGE_CONTENT")] == ["a"]
+
+
+@for_real
 async def test_an_event_that_cannot_be_logged_harms_its_own_run_alone(run, monkeypatch):
     other = await db(lambda: claim(post(new_chat())))
     real = events._commit_streams
 
-    def commit(streams):
+    def commit(streams, attempt):
         if any(stream.run.pk == other.pk for stream in streams):
             raise IntegrityError("bad")
-        return real(streams)
+        return real(streams, attempt)
 
     slow = _slow(monkeypatch)
     writer = Writer()

@@ -2,11 +2,15 @@
 
 import asyncio
 import dataclasses
+import itertools
 import json
+import threading
 from functools import partial
 from typing import Any
 
 import pytest
+from django.db import OperationalError
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from chat import actions, memory
 from chat.executor import finish
@@ -28,7 +32,7 @@ from tests.core import (
     ended,
     expire_leases,
     in_threads,
-    lease_of,
+    judge,
     logged,
     new_chat,
     node,
@@ -126,6 +130,48 @@ async def test_an_answer_without_a_word_ends_the_turn_all_the_same(chat):
         assert run.status == "completed"
         assert (await ended(await say(chat, "and?"))).status == "completed"
     await at_rest(chat)
+
+
+@pytest.mark.parametrize("nth", range(1, 19))
+async def test_a_turn_survives_the_loss_of_the_answer_to_any_commit(chat, monkeypatch, nth):
+    """The server has committed and the connection is gone: nothing is doubled, nothing lost."""
+    real = BaseDatabaseWrapper._commit
+    count = itertools.count(1)
+    posted = threading.Event()
+
+    def commit(self):
+        real(self)
+        if posted.is_set() and next(count) == nth:
+            raise OperationalError(2013, "Lost connection to server during query")
+
+    monkeypatch.setattr(BaseDatabaseWrapper, "_commit", commit)
+    monkeypatch.setattr("coordination.db.RETRY_PAUSE", 0.01)
+    task = call("send_message", to="researcher", content="look", await_result=True)
+    model = ScriptedModel(
+        assistant=[["let me ask ", task], ["it said so"], ["again"]],
+        researcher=[["found ", "it"], ["once more"]],
+    )
+    run = await say(chat)
+    posted.set()
+    async with node(model):
+        assert (await ended(run)).status == "completed"
+    assert await db(InboxMessage.objects.filter(kind="task").count) == 1
+    await at_rest(chat)
+
+
+async def test_a_tool_that_lets_a_cancellation_out_has_failed_and_nothing_else(chat, offered):
+    @tool
+    async def gives_up(context):
+        """Raise what only a canceller should."""
+        raise asyncio.CancelledError
+
+    offered(gives_up)
+    async with node(ScriptedModel(assistant=[[call("gives_up")], ["so be it"]])) as it:
+        run = await ended(await say(chat))
+        assert (run.status, run.epoch) == ("completed", 1)
+        assert len(it.runner.registry) == 0
+    [result] = await db(logged, chat.pk, "TOOL_CALL_RESULT")
+    assert "cancelled from within" in result["content"]
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -248,7 +294,7 @@ async def test_the_budget_of_steps_is_the_turn_s_and_not_an_execution_s(chat, mo
 async def crash_and_settle(run, end=Lease.End.CRASHED):
     def settle():
         expire_leases(run)
-        return endings.lost(lease_of(run), end=end, by="guard")
+        return judge(run, end)
 
     assert await db(settle)
 

@@ -61,6 +61,14 @@ def test_a_lost_sub_agent_is_judged_after_its_grace(child):
     assert look(it, 103, 104) == []
 
 
+def test_a_beat_between_the_look_and_the_verdict_is_in_time(child):
+    expire_leases(child)
+    [looked_at] = leases.expired(grace=0)
+    leases.renew([child.runner_id])
+    assert endings.lost(looked_at, end=Lease.End.EXPIRED, by="guard") is False
+    assert again(child).status == "running"
+
+
 def test_a_late_beat_is_forgiven_and_the_grace_starts_again(child):
     it = LeaseGuard("g")
     expire_leases(child)

@@ -1,4 +1,4 @@
-"""Stop: at every position, over every path alone, against every other thing at the same moment."""
+"""Stop: at some positions, over every path alone, against every other thing at the same moment."""
 
 import asyncio
 import dataclasses
@@ -9,7 +9,7 @@ import pytest
 from chat import actions, executor, memory
 from chat.models import Message
 from chat.tools import TOOLS
-from coordination import endings, interrupts, runs, wakeups
+from coordination import endings, interrupts, wakeups
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import Conflict, Fenced, NotFound
@@ -33,7 +33,7 @@ from tests.core import (
     send,
     until,
 )
-from tests.fakes.step_model import Gate, ScriptedModel, call, raw_call, think
+from tests.fakes.step_model import Gate, ScriptedModel, call, raw_call
 
 pytestmark = [pytest.mark.usefixtures("core")]
 in_transaction = pytest.mark.django_db
@@ -70,7 +70,7 @@ async def stopped_and_at_rest(chat, run, model):
     return now
 
 
-# -- at every position -------------------------------------------------------------------------
+# -- at some positions (``test_wires`` has them all) ----------------------------------------------
 
 
 @for_real
@@ -85,62 +85,8 @@ async def test_stop_before_the_first_token(chat):
         assert model.requests[0].closed
 
 
-@for_real
-@pytest.mark.parametrize("words", [1, 2, 7])
-async def test_stop_inside_a_text_keeps_the_words_that_were_said(chat, words):
-    gate = Gate()
-    said = [f"w{i} " for i in range(words)]
-    model = ScriptedModel(assistant=[[*said, gate, "never"]])
-    async with node(model):
-        run = await say(chat)
-        await gate.reached()
-        await until(lambda: "".join(said) in _streamed(chat))
-        stopped = await stopped_and_at_rest(chat, run, model)
-        kept = await db(Message.objects.get, run_id=run.pk, role="assistant")
-        assert (kept.content, kept.status) == ("".join(said), "interrupted")
-        assert stopped.usage["input_tokens"] == 10
-        assert "".join(said).strip() in model.requests[-1].said
-        assert "hello" in model.requests[-1].said
-
-
 def _streamed(chat):
     return "".join(e["delta"] for e in logged(chat.pk, "TEXT_MESSAGE_CONTENT"))
-
-
-@for_real
-async def test_stop_inside_reasoning(chat):
-    gate = Gate()
-    model = ScriptedModel(assistant=[[think("hm, "), gate, think("never"), "no"]])
-    async with node(model):
-        run = await say(chat)
-        await gate.reached()
-        await until(lambda: logged(chat.pk, "REASONING_MESSAGE_CONTENT"))
-        await stopped_and_at_rest(chat, run, model)
-
-
-@for_real
-async def test_stop_inside_the_arguments_of_a_call(chat):
-    gate = Gate()
-    made = call("send_message", to="researcher", content="look", gate=gate)
-    model = ScriptedModel(assistant=[["I send. ", made]])
-    async with node(model):
-        run = await say(chat)
-        await gate.reached()
-        await until(lambda: logged(chat.pk, "TOOL_CALL_ARGS"))
-        await stopped_and_at_rest(chat, run, model)
-        assert not await db(InboxMessage.objects.exists)
-        assert not await db(Run.objects.filter(agent_id="researcher").exists)
-
-
-@for_real
-async def test_stop_between_two_calls_of_a_response(chat):
-    gate = Gate()
-    model = ScriptedModel(assistant=[[call("check_inbox"), gate, call("check_inbox")]])
-    async with node(model):
-        run = await say(chat)
-        await gate.reached()
-        await until(lambda: logged(chat.pk, "TOOL_CALL_END"))
-        await stopped_and_at_rest(chat, run, model)
 
 
 @for_real
@@ -203,16 +149,6 @@ _check_inbox = TOOLS["check_inbox"]
 
 
 @for_real
-async def test_stop_between_the_result_and_the_next_model_call(chat):
-    gate = Gate()
-    model = ScriptedModel(assistant=[[call("check_inbox")], [gate, "never"]])
-    async with node(model):
-        run = await say(chat)
-        await gate.reached()
-        await stopped_and_at_rest(chat, run, model)
-
-
-@for_real
 async def test_stop_in_a_rendezvous_stops_the_sub_agent_too(chat):
     gate = Gate()
     made = call("send_message", to="researcher", content="look", await_result=True)
@@ -229,27 +165,6 @@ async def test_stop_in_a_rendezvous_stops_the_sub_agent_too(chat):
 
 
 @for_real
-async def test_stop_in_a_rendezvous_whose_sub_agent_is_still_queued(chat, monkeypatch):
-    made = call("send_message", to="researcher", content="look", await_result=True)
-    model = ScriptedModel(assistant=[[made]])
-    async with node(model):
-        monkeypatch.setattr(runs, "claimable", _without("researcher", runs.claimable))
-        run = await say(chat)
-        await reaches(run, "waiting_child")
-        assert (await stop(chat)).status == "stopped"
-        await at_rest(chat)
-        assert not model.of("researcher")
-
-
-def _without(agent_id, claimable):
-    def some(limit):
-        hidden = set(Run.objects.filter(agent_id=agent_id).values_list("pk", flat=True))
-        return [pair for pair in claimable(limit) if pair[0] not in hidden]
-
-    return some
-
-
-@for_real
 async def test_stop_in_a_question_closes_it(chat):
     model = ScriptedModel(assistant=[[call("ask_user", question="which?")]])
     async with node(model):
@@ -261,34 +176,6 @@ async def test_stop_in_a_question_closes_it(chat):
         with pytest.raises(Conflict) as refusal:
             await actions.respond(chat, str(question.pk), payload="late", by="alice")
         assert refusal.value.code == "cancelled"
-
-
-@for_real
-async def test_stop_in_the_question_of_a_sub_agent(chat):
-    made = call("send_message", to="researcher", content="look", await_result=True)
-    model = ScriptedModel(
-        assistant=[[made]], researcher=[["let me ask ", call("ask_user", question="which?")]]
-    )
-    async with node(model):
-        run = await say(chat)
-        question = await until(Question.objects.first)
-        assert question.path == ["assistant", "researcher"]
-        await reaches(run, "waiting_child")
-        await stopped_and_at_rest(chat, run, model)
-
-
-@for_real
-async def test_stop_in_the_tail_of_a_turn(chat):
-    gate = Gate()
-    model = ScriptedModel(
-        assistant=[[call("send_message", to="researcher", content="look")], ["I have sent it."]],
-        researcher=[[gate]],
-    )
-    async with node(model):
-        run = await say(chat)
-        await reaches(run, "waiting_child")
-        await gate.reached()
-        await stopped_and_at_rest(chat, run, model)
 
 
 @for_real

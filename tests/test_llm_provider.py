@@ -36,7 +36,8 @@ from chat.llm import (
     text_of,
 )
 from chat.llm.provider import _Translation
-from tests.fakes.openai_server import Action, FakeOpenAI, FakeOpenAIProcess, call, text
+from tests.fakes.openai_server import FakeOpenAI
+from tests.fakes.provider import Action, FakeProcess, call, text
 
 MODEL = "openai-chat:fake"
 TOOL = ToolSpec(
@@ -457,7 +458,7 @@ def test_each_event_loop_has_its_own_connections(provider):
 
 
 async def test_a_program_walks_through_agents_and_steps(monkeypatch):
-    with FakeOpenAIProcess() as process:
+    with FakeProcess() as process:
         for name, value in process.env.items():
             monkeypatch.setenv(name, value)
         marker = process.define(

@@ -18,7 +18,7 @@ from tests.core import (
     begin,
     claim,
     in_threads,
-    lease_of,
+    judge,
     new_chat,
     post,
     respond_with,
@@ -142,8 +142,8 @@ def test_nothing_expires_before_its_time(master):
 
 
 HOW = {
-    "lost": lambda child: endings.lost(lease_of(child), end=Lease.End.EXPIRED, by="g"),
-    "crashed": lambda child: endings.lost(lease_of(child), end=Lease.End.CRASHED, by="g"),
+    "lost": lambda child: judge(child, Lease.End.EXPIRED),
+    "crashed": lambda child: judge(child, Lease.End.CRASHED),
     "failed": lambda child: endings.failed(child, "it broke", by="r2"),
     "budget": lambda child: endings.failed(child, "too long", reason="budget", by="r2"),
     "interrupted": lambda child: (

@@ -9,13 +9,13 @@ from chat.agents import AGENTS, MASTER, SUB_AGENTS, find_agent, instructions_for
 from chat.executor import finish
 from chat.tools import TOOLS
 from chat.tools.base import Await, ToolContext, ToolError, Value, tool
-from coordination import endings, interrupts
+from coordination import interrupts
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import Fenced
 from coordination.models import InboxMessage, Run
 from coordination.suspensions import Ask
-from tests.core import again, begin, claim, lease_of, new_chat, post, send
+from tests.core import again, begin, claim, judge, new_chat, post, send
 
 pytestmark = [
     pytest.mark.usefixtures("core", "no_hints"),
@@ -161,6 +161,14 @@ async def test_a_sub_agent_is_stopped_by_its_name(master, hub):
     assert "user" not in (await db(InboxMessage.objects.get, kind="result")).content.lower()
 
 
+async def test_a_zombie_stops_nobody(master, hub):
+    await db(lambda: begin(send(master)[1], "r2"))
+    await db(judge, master)
+    with pytest.raises(Fenced):
+        await make(master, "stop_agent", agent_id="researcher")
+    assert not await db(Run.objects.filter(stop_requested_at__isnull=False).exists)
+
+
 async def test_nobody_and_oneself_are_not_stopped(master, hub):
     assert "not_found" in await refusal(master, "stop_agent", agent_id="nobody")
     assert "cycle" in await refusal(master, "stop_agent", agent_id="assistant")
@@ -172,7 +180,7 @@ async def test_a_run_that_is_no_longer_owned_sends_nothing(master, why):
     if why == "stopped":
         await db(interrupts.request, master.session_id, by="alice")
     else:
-        await db(lambda: endings.lost(lease_of(master), end="lease_expired", by="g"))
+        await db(judge, master)
     with pytest.raises(Fenced):
         await make(master, "send_message", to="researcher", content="x")
     assert not await db(InboxMessage.objects.exists)

@@ -11,7 +11,7 @@ from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Lease
 from coordination.worker import Runner
-from tests.core import again, at_rest, ended, new_chat, node, post, until
+from tests.core import again, at_rest, ended, judge, new_chat, node, post, until
 from tests.fakes.step_model import Gate, ScriptedModel
 
 pytestmark = [
@@ -122,8 +122,7 @@ async def test_a_run_that_is_somebody_else_s_by_now_is_left(chat, no_hints, how)
         it.runner.concurrency = 0
 
         def take_away():
-            lease = Lease.objects.get(run=run, released_at=None)
-            endings.lost(lease, end="lease_expired", by="g")
+            judge(run)
             if how == "claimed":
                 assert runs.claim(run.pk, chat.pk, "r9", "n9")
             elif how == "settled":

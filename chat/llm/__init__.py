@@ -6,6 +6,7 @@ To add a kind of model, write a class with the shape of ``StepModel`` and add it
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 from .demo import DemoModel
@@ -42,6 +43,7 @@ __all__ = [
     "get_model",
     "is_demo",
     "text_of",
+    "warm_up",
 ]
 
 
@@ -66,13 +68,26 @@ MODELS: dict[str, Callable[[str], StepModel]] = {
 def get_model(name: str) -> StepModel:
     """The model of that name. Raises ``ModelError`` (``unknown_model``) and says what would work.
 
-    Call it once before the event loop starts: the first one imports the model library.
+    The first one imports the model library: see ``warm_up``.
     """
     return MODELS.get(name, MODELS["*"])(name)
 
 
 def is_demo(name: str) -> bool:
     return MODELS.get(name) is _demo
+
+
+def warm_up(name: str) -> None:
+    """Import what the first step would import: seconds in which no event loop should stand still.
+
+    Sends nothing. Raises ``ModelError`` for a name that no provider has; a missing key is for the
+    runs to say.
+    """
+    import pydantic_ai.messages  # noqa: F401 - the demo's history is made of them too
+
+    model = get_model(name)
+    with suppress(ModelError):
+        model.check()
 
 
 async def close_models() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import re
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
@@ -63,6 +64,10 @@ SHARE_THE_CLIENT = frozenset(
     {"anthropic", "deepseek", "ollama", "openai", "openai-chat", "openai-responses", "openrouter"}
 )
 """Providers that take our HTTP client. The others bring their own, with their own time limits."""
+
+
+ANYONES_ID = re.compile("[a-zA-Z0-9_-]{1,40}")
+"""Ids of calls that each provider takes: Anthropic limits the letters, OpenAI the length."""
 
 
 class ProviderModel:
@@ -285,8 +290,11 @@ class _Translation:
         return [ToolCallArgs(call.tool_call_id, delta)]
 
     def _free_id(self, proposed: str) -> str:
-        """Local servers like to number their calls from zero in each response."""
-        if not proposed or proposed in self.taken_ids:
+        """Local servers like to number their calls from zero in each response.
+
+        And what one provider uses as an id, such as ``functions.look:0``, another one refuses.
+        """
+        if not ANYONES_ID.fullmatch(proposed) or proposed in self.taken_ids:
             proposed = f"call_{uuid.uuid4().hex}"
         self.taken_ids.add(proposed)
         return proposed

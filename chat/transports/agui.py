@@ -52,6 +52,8 @@ async def respond(request: HttpRequest, body: RunAgentInput) -> StreamingHttpRes
         posted = await actions.post_message(chat, content, key=key, by=auth.name(request))
         run_id = posted.run_id
         cursor = await db(_start_of, chat.pk, run_id, before)
+        if await db(_ended_while_it_waited, run_id):
+            return sse.stream(_told(await db(_never_began, run_id, cursor), body.run_id))
     batches = sse.batches(request, chat.pk, cursor)
     return sse.stream(_frames(batches, str(run_id), body.run_id))
 
@@ -149,6 +151,18 @@ def _still_asking(session_id: uuid.UUID, run_id: uuid.UUID, before: int) -> list
     return [Logged(before, event["type"], events.dumps(event)) for event in said]
 
 
+def _ended_while_it_waited(run_id: uuid.UUID) -> bool:
+    """Stopped, or its message removed, before its turn had come: the log tells it only later."""
+    return Run.objects.filter(pk=run_id, status__in=Run.TERMINAL, announced=False).exists()
+
+
+def _never_began(run_id: uuid.UUID, cursor: int) -> list[Logged]:
+    """All that there is to say of such a run."""
+    run = Run.objects.get(pk=run_id)
+    said = [vocabulary.run_started(run), vocabulary.run_finished(run, {"type": "cancelled"})]
+    return [Logged(cursor, event["type"], events.dumps(event)) for event in said]
+
+
 async def _told(said: list[Logged], name: str) -> AsyncGenerator[str, None]:
     for logged in said:
         yield _named(logged, name)
@@ -164,8 +178,12 @@ async def _frames(
             if not batch:
                 yield sse.SILENCE
             for logged in batch:
+                if not begun and _is_exit(logged, run_id):
+                    for told in await db(_never_began, uuid.UUID(run_id), logged.seq):
+                        yield _named(told, name)
+                    return
                 begun = begun or _is(logged, "RUN_STARTED", run_id)
-                if begun and _belongs(logged, run_id):
+                if begun:
                     yield _named(logged, name)
                     if logged.type in TERMINAL:
                         return
@@ -175,11 +193,11 @@ def _is(logged: Logged, kind: str, run_id: str) -> bool:
     return logged.type == kind and json.loads(logged.data).get("runId") == run_id
 
 
-def _belongs(logged: Logged, run_id: str) -> bool:
-    """A message that waited may be stopped while this run goes on; its end is not ours."""
-    if logged.type not in ("RUN_STARTED", "RUN_FINISHED"):
-        return True
-    return _is(logged, logged.type, run_id)
+def _is_exit(logged: Logged, run_id: str) -> bool:
+    if logged.type != "CUSTOM" or run_id not in logged.data:
+        return False
+    event = json.loads(logged.data)
+    return bool(event["name"] == "ax" and event["value"]["runId"] == run_id)
 
 
 def _named(logged: Logged, name: str) -> str:

@@ -226,6 +226,41 @@ async def respond(request: HttpRequest, sid: str, body: schemas.Answer) -> Statu
     return Status(202, {"run_id": str(run_id)})
 
 
+# -- the queue -----------------------------------------------------------------------------------
+
+
+@api.get("/chat/{sid}/queue", response={200: schemas.Queue, **REFUSALS}, tags=["queue"])
+async def queue(request: HttpRequest, sid: str) -> dict[str, Any]:
+    """The messages that wait for the turns before them, the next one first."""
+    return {"items": await actions.waiting_messages(await _chat(request, sid))}
+
+
+@api.patch(
+    "/chat/{sid}/queue/{message_id}",
+    response={200: schemas.QueueItem, 413: schemas.Error, **CONFLICTS},
+    tags=["queue"],
+)
+async def edit_waiting(
+    request: HttpRequest, sid: str, message_id: str, body: schemas.Edit
+) -> dict[str, Any]:
+    """Give a message that waits other words; it keeps its place and its run.
+
+    409 once it has left the queue: `already_started` or `already_removed`.
+    """
+    return await actions.edit_waiting(await _chat(request, sid), message_id, body.content)
+
+
+@api.delete("/chat/{sid}/queue/{message_id}", response={204: None, **CONFLICTS}, tags=["queue"])
+async def remove_waiting(request: HttpRequest, sid: str, message_id: str) -> Status[Any]:
+    """Take a message out of the queue: it never runs, and no agent ever reads it.
+
+    409 once it has left the queue: `already_started` or `already_removed`.
+    """
+    chat = await _chat(request, sid)
+    await actions.remove_waiting(chat, message_id, by=auth.name(request))
+    return Status(204, None)
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 

@@ -115,6 +115,12 @@ class NewMessage(Request):
     on_busy: Literal["enqueue", "reject", "interrupt"] = "enqueue"
 
 
+class Edit(Request):
+    model_config = example(content="Compare the three offers.")
+
+    content: str = Field(description="the new words; at most 1 MiB")
+
+
 class Stop(Request):
     model_config = example(run_id=RUN)
 
@@ -195,8 +201,12 @@ class QuestionItem(Schema):
 
 
 class QueueItem(Schema):
-    id: str
+    id: str = Field(description="the `message_id` that its sender was told")
     content: str
+
+
+class Queue(Schema):
+    items: list[QueueItem] = Field(description="in the order in which their turns will come")
 
 
 class Snapshot(Schema):

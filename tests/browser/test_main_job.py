@@ -177,6 +177,36 @@ def test_declining_is_not_a_yes(page):
     expect(message(page).last).to_contain_text("You did not choose")
 
 
+def test_a_message_that_waits_is_edited_and_removed_with_the_keyboard(page, context):
+    send(page, "Write a long text")
+    expect(message(page).last).to_contain_text("1. A stopped")
+    for words in ("ask later", "to be removed"):
+        send(page, words)
+    other = context.new_page()
+    other.goto(page.url)
+    waiting = page.locator("#queue li")
+    expect(waiting).to_have_text(["ask later", "to be removed"])
+    page.get_by_role("button", name="Edit “ask later”").press("Enter")
+    words = page.get_by_role("textbox", name="The message’s new words")
+    expect(words).to_be_focused()
+    words.fill("not this")
+    words.press("Escape")
+    expect(page.get_by_role("button", name="Edit “ask later”")).to_be_focused()
+    page.keyboard.press("Enter")
+    words.fill("hello")
+    words.press("Enter")
+    expect(page.get_by_role("button", name="Edit “hello”")).to_be_focused()
+    page.get_by_role("button", name="Remove “to be removed”").press("Enter")
+    for tab in (page, other):
+        expect(tab.locator("#queue li")).to_have_text(["hello"])
+        expect(message(tab, "user")).to_have_count(1)
+    page.locator("#stop").click()
+    for tab in (page, other):
+        expect(tab.locator("#queue")).to_be_hidden()
+        expect(message(tab, "user")).to_have_text(["Write a long text", "hello"])
+        expect(message(tab).last).to_contain_text("demo model")
+
+
 def test_two_tabs_stay_in_step(page, context):
     send(page, "hello")
     expect(message(page).last).to_contain_text("demo model")

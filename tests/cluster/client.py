@@ -8,7 +8,7 @@
         reader.until(first("RUN_FINISHED"))
 
 Nothing here knows Django, a table or a process. Every event that arrives is checked: valid AG-UI,
-its id larger than the one before.
+its id larger than the one before; and a stream from cursor 0 is one that a strict client takes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from ag_ui.core import Event
 from pydantic import TypeAdapter
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
+
+from tests.verifier import verify
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -248,7 +250,8 @@ def texts(events: Iterable[Arrived]) -> dict[str, str]:
 class Collected:
     """What a stream brought so far, filled by a thread and waited for by a test."""
 
-    def __init__(self) -> None:
+    def __init__(self, cursor: int | None) -> None:
+        self.from_the_beginning = cursor == 0
         self._changed = threading.Condition()
         self._events: list[Arrived] = []
         self._fault: str | None = None
@@ -288,6 +291,8 @@ class Collected:
             AGUI_EVENT.validate_python(arrived.event)
             assert arrived.id > before or arrived.id == 0, f"{arrived.id} came after {before}"
             before = arrived.id
+        if self.from_the_beginning:
+            verify(arrived.event for arrived in self.events)
 
     def _arrived(self, arrived: Iterable[Arrived]) -> None:
         with self._changed:
@@ -306,7 +311,7 @@ class Reader(Collected):
     def __init__(
         self, api: Api, path: str, cursor: int | None, last_event_id: int | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(cursor if last_event_id is None else last_event_id)
         address = urlsplit(api.url)
         assert address.hostname
         self._connection = http.client.HTTPConnection(address.hostname, address.port, timeout=30)
@@ -373,7 +378,7 @@ class Socket(Collected):
     """One WebSocket: verbs that are answered by their ``ref``, and the events."""
 
     def __init__(self, api: Api, sid: str, query: dict[str, int]) -> None:
-        super().__init__()
+        super().__init__(query.get("cursor"))
         address = f"{api.url.replace('http', 'ws', 1)}/ws/chat/{sid}/?{urlencode(query)}"
         self._open = ExitStack()
         self._socket = self._open.enter_context(

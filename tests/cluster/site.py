@@ -24,14 +24,14 @@ from agentsite.cluster import Cluster
 from agentsite.nodes import WebNode, WorkerNode
 from agentsite.processes import free_port
 from tests.cluster.client import PATIENCE, Api, Chat, eventually
-from tests.fakes.openai_server import FakeOpenAIProcess, Step
+from tests.fakes.provider import FakeProcess, Step
 
 
 class Site:
     """A cluster in which every agent is played by the provider's script."""
 
     def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
-        self.provider = FakeOpenAIProcess()
+        self.provider = FakeProcess()
         self._folder = folder
         self._env = dict(env or {})
         self._open = ExitStack()

@@ -1,10 +1,11 @@
 """Stop, pressed at another node than the one that is at work (trials 1 and 2)."""
 
+import json
 import time
 
 import pytest
 
-from tests.cluster.client import custom, finished, first, texts
+from tests.cluster.client import PATIENCE, Json, custom, finished, first, is_question, texts
 from tests.cluster.conftest import IN_FULL
 
 ENDLESS = [{"tokens": 100_000, "rate": 50}]
@@ -88,3 +89,59 @@ def test_a_stop_ends_the_whole_tree(site):
     assert {agent["status"] for agent in chat.snapshot()["agents"]} == {"interrupted"}
     log = site.provider.wait_for(lambda log: all(e.ended for e in log), containing=script)
     assert [exchange.outcome for exchange in log] == ["completed", "closed", "closed"]
+
+
+def task(to: str) -> Json:
+    args = {"to": to, "content": "$SCRIPT go", "await_result": True}
+    return {"call": "send_message", "args": args}
+
+
+ARGUMENTS = json.dumps({"question": "哪一个苹果 🍎？"}, ensure_ascii=False)
+
+POSITIONS = {
+    "in the arguments of a call": (
+        [[{"text": "我问。"}, {"call": "ask_user", "args": ARGUMENTS, "hang_at": 15}]],
+        [],
+        first("TOOL_CALL_ARGS"),
+    ),
+    "between a call and its result": (
+        [[{"text": "I ask. "}, task("researcher")]],
+        [[{"text": "找到"}, {"hang": ""}]],
+        first("SUBAGENT_STARTED"),
+    ),
+    "a question": (
+        [[{"text": "Hm. "}, {"call": "ask_user", "args": {"question": "which?"}}]],
+        [],
+        lambda events: next((e for e in events if is_question(e)), None),
+    ),
+    "a question of a sub-agent": (
+        [[{"text": "I ask. "}, task("reviewer")]],
+        [[{"call": "ask_user", "args": {"question": "which?"}}]],
+        lambda events: next((e for e in events if is_question(e)), None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_the_next_message_is_answered_wherever_the_turn_was_stopped(site, name):
+    steps, others, there = POSITIONS[name]
+    script = site.play(assistant=steps, **{"*": others})
+    chat = site.session()
+    with chat.events() as reader:
+        run_id = chat.post(script)["run_id"]
+        reader.until(there)
+        begun = len(steps) + len(others)
+        site.provider.wait_for(
+            lambda log: len(log) == begun and log[-1].chunks, PATIENCE, containing=script
+        )
+        assert chat.at(site.web(2)).interrupt()["status"] == "stopped"
+        end = reader.until(finished(run_id))
+        assert end.event["outcome"] == {"type": "cancelled"}
+        called = {e.event["toolCallId"] for e in reader.events if e.type == "TOOL_CALL_START"}
+        results = [e.event for e in reader.events if e.type == "TOOL_CALL_RESULT"]
+        assert sorted(e["toolCallId"] for e in results) == sorted(called)
+        assert all("Interrupted" in e["content"] for e in results)
+        reader.until(finished(chat.post(site.play(assistant=[[{"text": "fine"}]]))["run_id"]))
+    log = site.provider.log(containing=script)
+    assert "refused" not in {exchange.outcome for exchange in log}
+    assert [m["content"] for m in chat.messages() if m["role"] == "assistant"][-1] == "fine"

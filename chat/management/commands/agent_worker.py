@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from chat.executor import execute
-from chat.llm import get_model
+from chat.llm import warm_up
 from coordination.conf import conf
 from coordination.supervisor import Supervisor, die_with_parent, say_alive
 from coordination.worker import Runner, read_orders
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         """Be a supervisor, or the runner that one has started."""
         if options["runner"]:
             die_with_parent()
-            get_model(settings.AGENT_MODEL)  # imports its library before a loop waits for it
+            warm_up(settings.AGENT_MODEL)
             asyncio.run(self._runner(options["runner"], options["node"], concurrency))
             os._exit(0)  # a tool's thread that ignores everything must not hold the process
         manage = str(Path(sys.argv[0]).resolve())

@@ -1,11 +1,11 @@
-/* The message field, Stop, and the queue above it.
+/* The message field and Stop.
 
    Enter sends, but never while an input method is composing: there it confirms a word. What was
    typed is kept until the site has acknowledged it, under one idempotency key, so that sending
    again after a lost answer is the same message. */
 
 import { ApiError, call, newId, url } from "./api.js";
-import { byId, h } from "./dom.js";
+import { byId } from "./dom.js";
 import { t } from "./words.js";
 
 export class Composer {
@@ -28,7 +28,6 @@ export class Composer {
 
   #heard(kind) {
     if (kind === "status") this.#drawStop();
-    if (kind === "queue") this.#drawQueue();
     if (kind === "questions") {
       const open = this.state.questions.size > 0;
       byId("supersede-hint").hidden = !open;
@@ -42,13 +41,6 @@ export class Composer {
     if (!busy) this.stopButton.disabled = false;
     if (!busy && document.activeElement === this.stopButton) this.field.focus();
     this.stopButton.hidden = !busy;
-  }
-
-  #drawQueue() {
-    const { queue } = this.state;
-    const box = byId("queue");
-    box.hidden = queue.length === 0;
-    box.replaceChildren(h("h2", { textContent: t("queue_title") }), h("ol", {}, queue.map((item) => h("li", { textContent: item.content, dir: "auto", title: item.content }))));
   }
 
   #typed() {

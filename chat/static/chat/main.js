@@ -10,6 +10,7 @@ import { Conversation } from "./conversation.js";
 import { announce, byId, h } from "./dom.js";
 import { drawers, Follower, tabs } from "./layout.js";
 import { Questions } from "./questions.js";
+import { Queue } from "./queue.js";
 import { Sessions } from "./sessions.js";
 import { State } from "./state.js";
 import { Stream } from "./stream.js";
@@ -64,6 +65,7 @@ const conversation = new Conversation(state, actions);
 const worklog = new WorkLog(state);
 const sessions = new Sessions(state, actions, sessionId);
 const composer = new Composer(state, actions, sessionId);
+new Queue(state, actions, sessionId);
 drawers();
 tabs((shown) => shown === "worklog" && byId("worklog").scrollTo(0, byId("worklog").scrollHeight));
 

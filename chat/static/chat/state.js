@@ -340,8 +340,8 @@ export const recipient = (call) => String(parsed(call.args).to ?? "");
 const CUSTOM = {
   agents: (state, value) => state.setAgents(value),
   queue(state, value) {
-    const waits = new Set(value.items.map((item) => item.id));
-    for (const item of state.queue) if (!waits.has(item.id)) state.addUserMessage(item.id, item.content);
+    const noTurn = new Set([...value.items.map((item) => item.id), value.removed]);
+    for (const item of state.queue) if (!noTurn.has(item.id)) state.addUserMessage(item.id, item.content);
     state.queue = value.items;
     state.mark("queue");
   },
