@@ -172,12 +172,13 @@ class Supervisor:
             try:
                 await work()
                 failing = False
+                due = max(due, clock() + interval / 10)
             except Exception:
                 if not failing:  # once, not with every try of an outage
                     log.exception("supervisor_round_failed")
                 failing = True
                 due = min(due, clock() + RETRY_PAUSE)
-            await asyncio.sleep(max(due - clock(), interval / 10))
+            await asyncio.sleep(due - clock())
 
     async def _beat(self) -> None:
         runner_ids = list(self.children)
