@@ -11,9 +11,9 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from django.conf import settings
 
@@ -35,7 +35,7 @@ from chat.llm import (
 from chat.memory import Call
 from chat.tools import DEMO_TOOLS, TOOLS
 from chat.tools.base import Outcome, ToolContext, ToolError, Value
-from coordination import endings, inbox, rendezvous, runs, vocabulary
+from coordination import endings, inbox, leases, rendezvous, runs, vocabulary
 from coordination.conf import conf
 from coordination.db import patiently
 from coordination.errors import CommitUnknown, Fenced
@@ -49,20 +49,32 @@ if TYPE_CHECKING:
 
     from chat.models import Message
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 log = logging.getLogger(__name__)
 
+SILENT = "provider_silent"  # the model's error that is a budget used up: not tried again
 Lost = Fenced | CommitUnknown  # the run is another's, or has to be taken up from its rows
 
 
 async def execute(execution: Execution, writer: Writer) -> None:
     """Carry the run as far as it goes now. Raises what ``coordination.worker`` settles."""
+    run, by = execution.run, execution.runner_id
+    before = await patiently(leases.held_before, run) if run.epoch > 1 else 0.0
     try:
-        await Turn(execution, writer, get_model(settings.AGENT_MODEL)).run()
+        async with asyncio.timeout(conf.run_limit - before) as limit:
+            await Turn(execution, writer, get_model(settings.AGENT_MODEL)).run()
     except ModelError as error:
-        await writer.flush(execution.run)  # what was said is kept
-        await patiently(
-            endings.failed, execution.run, f"{error.code}: {error.detail}", by=execution.runner_id
-        )
+        await writer.flush(run)  # what was said is kept
+        reason = Run.Reason.BUDGET if error.code == SILENT else Run.Reason.ERROR
+        await patiently(endings.failed, run, f"{error.code}: {error.detail}", reason=reason, by=by)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        await writer.flush(run)
+        detail = endings.over_the_limit()
+        await patiently(endings.failed, run, detail, reason=Run.Reason.BUDGET, by=by)
 
 
 class Turn:
@@ -112,7 +124,7 @@ class Turn:
         if last is None or last.run_id != self.run_row.pk or not last.model_json:
             return False
         by = self.execution.runner_id
-        return not memory.open_calls([last]) and await patiently(
+        return not memory.open_calls([last]) and await self._sure(
             finish, self.run_row, last.content, by
         )
 
@@ -120,9 +132,13 @@ class Turn:
         """Between two steps nothing is under way: the place to leave, and to take in messages."""
         if self.execution.draining:
             self.execution.cancel(Cause.HANDOVER)
+        if await self._sure(memory.look_before_model_call, self.run_row):
+            self.rows += await self._sure(memory.take_in, self.run_row)
+
+    async def _sure(self, unit: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A unit of the run's work, begun only while its lease is sure."""
         await self.execution.gate.wait()
-        if await patiently(memory.look_before_model_call, self.run_row):
-            self.rows += await patiently(memory.take_in, self.run_row)
+        return await patiently(unit, *args, **kwargs)
 
     # -- the model -----------------------------------------------------------------------
 
@@ -135,13 +151,13 @@ class Turn:
             try:
                 return await self._one_model_step()
             except ModelError as error:
-                if not error.retryable or self.said or attempt == conf.model_retries:
+                final = self.said or error.code == SILENT or attempt == conf.model_retries
+                if final or not error.retryable:
                     raise
                 pause = error.retry_after or conf.model_retry_pause * 2**attempt
                 log.warning("model_retry", extra={"code": error.code, "pause": pause})
                 await asyncio.sleep(pause)
-                await self.execution.gate.wait()
-                await patiently(runs.check_owned, self.run_row)
+                await self._sure(runs.check_owned, self.run_row)
         raise AssertionError("unreachable")
 
     async def _one_model_step(self) -> tuple[Message, bool]:
@@ -162,6 +178,7 @@ class Turn:
             async with step:
                 async for event in step:
                     self.said = True
+                    await self.execution.gate.wait()
                     stream.write(event)
             assert stream.completed is not None, "the model's stream ended without StepCompleted"
             stream.end_reasoning()
@@ -179,10 +196,10 @@ class Turn:
         response = memory.cleaned(completed.response, stream.named)
         step = (self.run_row, message_id, response, completed.usage)
         if response.tool_calls:
-            saved = await patiently(memory.save_response, *step, text_open=stream.text_open)
+            saved = await self._sure(memory.save_response, *step, text_open=stream.text_open)
             return saved, False
         by = self.execution.runner_id
-        return await patiently(save_answer, *step, text_open=stream.text_open, by=by)
+        return await self._sure(save_answer, *step, text_open=stream.text_open, by=by)
 
     # -- the tools -----------------------------------------------------------------------
 
@@ -190,18 +207,17 @@ class Turn:
         """After a suspension or a crash: finish the last saved step. True if the run parked."""
         if not calls:
             return False
-        rows, to_make = await patiently(memory.collect, self.run_row, calls)
+        rows, to_make = await self._sure(memory.collect, self.run_row, calls)
         self.rows += rows
         return await self._tool_step(to_make) if to_make else False
 
     async def _tool_step(self, calls: Sequence[Call]) -> bool:
         """Make the calls of one step, all at once. True if the run has parked on any of them."""
-        await self.execution.gate.wait()
-        await patiently(runs.check_owned, self.run_row)
+        await self._sure(runs.check_owned, self.run_row)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._call(call)) for call in calls]
         outcomes = [(call, _finished(task)) for call, task in zip(calls, tasks, strict=True)]
-        saved = await patiently(memory.save_outcomes, self.run_row, outcomes)
+        saved = await self._sure(memory.save_outcomes, self.run_row, outcomes)
         self.rows += saved.rows
         if saved.parked:
             return True

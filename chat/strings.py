@@ -59,6 +59,8 @@ STRINGS = {
     "log_question_superseded": _("question superseded:"),
     "log_question_expired": _("question expired:"),
     "log_stop_requested": _("stop requested:"),
+    "log_run_stalled": _("makes no progress"),
+    "log_run_moves": _("makes progress again"),
     "log_requeued": _("begins again elsewhere:"),
     "log_lease_expired": _("heartbeat timed out:"),
     "log_crashed": _("worker process died:"),

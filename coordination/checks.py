@@ -5,44 +5,89 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import Error, Tags, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import connection
 
 from .conf import conf
 
-BEATS_TO_A_LIFE = 3  # two may be lost to a pause or a network before anybody is doubted
+# So many times the first is at most the second (a setting, or seconds), or else …
+INEQUALITIES: list[tuple[int, str, str | float, str, str]] = [
+    (
+        3,  # two beats may be lost to a pause or a network before anybody is doubted
+        "heartbeat_interval",
+        "lease_ttl",
+        "A living agent would be declared dead. Raise the second or lower the first.",
+        "E001",
+    ),
+    (1, "guard_interval", "lease_ttl", "A dead agent would be noticed late. Lower it.", "E002"),
+    (
+        1,
+        "await_default",
+        "await_max",
+        "Every wait without a timeout would be refused. Lower it.",
+        "E003",
+    ),
+    (
+        1,
+        "heartbeat_interval",
+        "stop_grace",
+        "Without Redis a stop is heard with a beat: who obeys would be cut off before.",
+        "E006",
+    ),
+    (
+        2,
+        "guard_interval",
+        2.0,
+        "A node's death would be told later than lease, grace and two seconds.",
+        "W001",
+    ),
+    (
+        1,
+        "stall_after",
+        "model_silence",
+        "A silent provider would be given up before anybody sees that its run is stalled.",
+        "W002",
+    ),
+    (
+        1,
+        "model_silence",
+        "run_limit",
+        "A run would be ended before its silent provider is given up.",
+        "W003",
+    ),
+    (
+        1,
+        "tool_timeout",
+        "run_limit",
+        "A run would be ended before its hanging tool is given up.",
+        "W004",
+    ),
+]
 
 
 @register()
-def timings(**_: Any) -> list[Error]:
-    """A lease must outlive lost beats, a guard must look more often than a lease dies."""
-    errors = []
-    if conf.lease_ttl < BEATS_TO_A_LIFE * conf.heartbeat_interval:
-        errors.append(
-            Error(
-                f"AGENT_LEASE_TTL ({conf.lease_ttl}) is less than {BEATS_TO_A_LIFE} times "
-                f"AGENT_HEARTBEAT_INTERVAL ({conf.heartbeat_interval}).",
-                hint="A living agent would be declared dead. Raise the first or lower the second.",
-                id="coordination.E001",
-            )
+def timings(**_: Any) -> list[CheckMessage]:
+    """The inequalities between the times: what would kill the living, or never fire."""
+    return [
+        (Error if number.startswith("E") else checks.Warning)(
+            f"{f'{times} times ' if times > 1 else ''}AGENT_{name.upper()} "
+            f"({getattr(conf, name):g}) is over {_named(bound)}.",
+            hint=consequence,
+            id=f"coordination.{number}",
         )
-    if conf.guard_interval > conf.lease_ttl:
-        errors.append(
-            Error(
-                f"AGENT_GUARD_INTERVAL ({conf.guard_interval}) is longer than AGENT_LEASE_TTL.",
-                hint="A dead agent would be noticed late. Lower it.",
-                id="coordination.E002",
-            )
-        )
-    if conf.await_default > conf.await_max:
-        errors.append(
-            Error(
-                f"AGENT_AWAIT_DEFAULT ({conf.await_default}) is over AGENT_AWAIT_MAX.",
-                hint="Every wait without a timeout would be refused. Lower it.",
-                id="coordination.E003",
-            )
-        )
-    return errors
+        for times, name, bound, consequence, number in INEQUALITIES
+        if times * getattr(conf, name) > _seconds(bound)
+    ]
+
+
+def _seconds(bound: str | float) -> float:
+    return bound if isinstance(bound, float) else float(getattr(conf, bound))
+
+
+def _named(bound: str | float) -> str:
+    value = f"{_seconds(bound):g}"
+    return f"AGENT_{bound.upper()} ({value})" if isinstance(bound, str) else f"{value} s"
 
 
 @register()

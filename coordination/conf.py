@@ -28,12 +28,17 @@ class Conf(BaseSettings):
     stall_after: float = Field(300, gt=0, description="silence after which a live run is stalled")
 
     # Budgets: what ends a run that lives but goes nowhere.
-    model_silence: float = Field(300, gt=0, description="longest silence of a provider in a call")
+    model_silence: float = Field(
+        600, gt=0, description="longest silence of a provider in a call; stalled comes before"
+    )
     model_retries: int = Field(2, ge=0, description="of a step that failed before its first word")
     model_retry_pause: float = Field(1, ge=0, description="before the first retry; then doubled")
     tool_timeout: float = Field(120, gt=0, description="longest a single tool may take")
     tool_kill_grace: float = Field(
         1, ge=0, description="what a plain tool's process has to put things down, once told to end"
+    )
+    run_limit: float = Field(
+        3600, gt=0, description="longest a run is executed, without what it waits for"
     )
     max_steps: int = Field(50, ge=1, description="model calls in one run: a loop ends somewhere")
     max_attempts: int = Field(3, ge=1, description="claims of one run before it is quarantined")

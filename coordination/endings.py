@@ -245,7 +245,7 @@ def handed_over(run: Run, *, by: str) -> bool:
                 return _settle_stopped(session, fresh, by=by)
             fresh.attempts -= 1  # a shutdown is no failed attempt
             fresh.usage = run.usage
-            return _requeue(session, fresh, lease_end=Lease.End.RELEASED, by=by)
+            return _requeue(session, fresh, lease_end=Lease.End.HANDED_OVER, by=by)
     except Fenced:
         return False
 
@@ -257,7 +257,8 @@ def handed_over(run: Run, *, by: str) -> bool:
 def lost(lease: Lease, *, end: str, by: str) -> bool:
     """Judge the run of a lease whose owner is gone: ``crashed`` or ``lease_expired``.
 
-    False when the lease is no longer open: its owner or another judge was faster.
+    False when the lease is no longer open, its owner or another judge was faster; or when a beat
+    has come since the judge looked.
     """
     with locked(lease.session_id) as session:
         held = Lease.objects.select_for_update().filter(pk=lease.pk, released_at=None)
@@ -280,7 +281,7 @@ def abandoned(run_id: uuid.UUID, runner_id: str) -> bool:
 def _judge(session: Session, run: Run, *, end: str, by: str) -> bool:
     if run.stop_requested_at:
         won = _settle_stopped(session, run, by=by, lease_end=end)
-    elif run.is_root and run.attempts < conf.max_attempts:
+    elif (run.is_root or run.repeatable) and run.attempts < conf.max_attempts:
         won = _requeue(session, run, lease_end=end, by=by)
     else:
         expired = end == Lease.End.EXPIRED
@@ -309,6 +310,25 @@ def fence(lease: Lease, *, by: str) -> bool:
         if won:
             worklog.write(session, "fenced", f"by {by}", level="warning", run=run)
         return won
+
+
+@unit_of_work
+def overran(lease: Lease, *, by: str) -> bool:
+    """Take a run away from an owner that did not end it at ``AGENT_RUN_LIMIT``. False: it has."""
+    with locked(lease.session_id) as session:
+        run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+        if run is None or run.stop_requested_at:
+            return False
+        values = {"reason": Run.Reason.BUDGET, "detail": over_the_limit()}
+        won = settle(session, run, Run.Status.FAILED, **values, by=by, lease_end=Lease.End.FENCED)
+        if won:
+            worklog.write(session, "fenced", f"by {by}", level="warning", run=run)
+        return won
+
+
+def over_the_limit() -> str:
+    """What a run has done that was executed for too long."""
+    return f"more than {conf.run_limit:g} seconds of work in one run"
 
 
 def _requeue(session: Session, run: Run, *, lease_end: str, by: str) -> bool:

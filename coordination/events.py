@@ -27,7 +27,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.db.models import Case, PositiveBigIntegerField, Q, Value, When
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from . import wakeups
 from .conf import conf
@@ -386,10 +386,9 @@ def _touch(streams: list[_Stream]) -> tuple[set[uuid.UUID], set[uuid.UUID]]:
         mine |= Q(pk=stream.run.pk, epoch=stream.run.epoch)
     # A run that is to stop logs no more: its stop has closed what stood open.
     rows = Run.objects.filter(mine, status__in=Run.OWNED, stop_requested_at=None)
-    now = timezone.now()
-    if rows.filter(announced=True).update(last_progress_at=now) == len(streams):
+    if rows.filter(announced=True).update(last_progress_at=Now()) == len(streams):
         allowed = {stream.run.pk for stream in streams}
         return allowed, allowed
     announced = dict(rows.values_list("pk", "announced"))
-    rows.filter(announced=False).update(last_progress_at=now)
+    rows.filter(announced=False).update(last_progress_at=Now())
     return set(announced), {pk for pk, heard in announced.items() if heard}

@@ -29,6 +29,7 @@ def send_task(
     content: str,
     kind: str,
     tool_call_id: str,
+    repeatable: bool = False,
 ) -> InboxMessage:
     """Send a task (or a revision) and start the run that executes it.
 
@@ -53,7 +54,9 @@ def send_task(
         send_key=key,
     )
     events.append(session, run, vocabulary.inbox_written(message))
-    runs.start(session, to, parent=run, task=message, tool_call_id=tool_call_id)
+    runs.start(
+        session, to, parent=run, task=message, tool_call_id=tool_call_id, repeatable=repeatable
+    )
     return message
 
 

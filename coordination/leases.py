@@ -15,8 +15,8 @@ import functools
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
@@ -26,17 +26,22 @@ from django_redis import get_redis_connection
 from redis.exceptions import RedisError
 
 from .conf import conf
-from .models import Lease
+from .models import Lease, Run, Session
 from .transactions import unit_of_work
 
 log = logging.getLogger(__name__)
 
-# Set the key unless another runner holds it; the value's first part is the owner.
+MIRRORED_AT_ONCE = 500  # keys in one call of the script: Redis is busy for a millisecond, not more
+
+# Set each key unless another runner holds it; the value's first part is the owner.
 _RENEW = """
-local held = redis.call('GET', KEYS[1])
-if held and string.sub(held, 1, #ARGV[1] + 1) ~= ARGV[1] .. ':' then return 0 end
-redis.call('SET', KEYS[1], ARGV[1] .. ':' .. ARGV[2], 'PX', ARGV[3])
-return 1
+for i, key in ipairs(KEYS) do
+  local owner = ARGV[i + 2] .. ':'
+  local held = redis.call('GET', key)
+  if not held or string.sub(held, 1, #owner) == owner then
+    redis.call('SET', key, owner .. ARGV[1], 'PX', ARGV[2])
+  end
+end
 """
 _RELEASE = """
 local held = redis.call('GET', KEYS[1])
@@ -47,7 +52,7 @@ return 0
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Held:
     """One lease that a beat has renewed: what its runner may still execute."""
 
@@ -56,31 +61,56 @@ class Held:
     agent_id: str
     runner_id: str
     epoch: int
-    stop_requested: bool
+    stop_requested: bool = False
 
 
 @unit_of_work
-def renew(runner_ids: Sequence[str]) -> list[Held]:
+def renew(runner_ids: Sequence[str], known: dict[int, Held] | None = None) -> list[Held]:
     """Beat once for all runs of these runners, in one UPDATE, and read back what they still hold.
 
     The answer is an order: a run that is missing from it was lost, one that is to stop says so.
+    ``known`` is the caller's memory of its last beat: only what is new to it is read in full.
     """
+    known = {} if known is None else known
     mine = Lease.objects.filter(runner_id__in=runner_ids, released_at=None)
     mine.update(
         beat_at=Now(),
         expires_at=Now() + dt.timedelta(seconds=conf.lease_ttl),
         beats=F("beats") + 1,
     )
-    rows = mine.values_list(
-        "run_id", "session_id", "agent_id", "runner_id", "epoch", "run__stop_requested_at"
-    )
-    return [Held(*row[:5], stop_requested=row[5] is not None) for row in rows]
+    held = set(mine.values_list("pk", flat=True))
+    for pk in known.keys() - held:
+        del known[pk]
+    if new := held - known.keys():
+        names = ("pk", "run_id", "session_id", "agent_id", "runner_id", "epoch")
+        rows = Lease.objects.filter(pk__in=new).values_list(*names)
+        known |= {pk: Held(*row) for pk, *row in rows}
+    stops = mine.filter(run__stop_requested_at__isnull=False)
+    stopped = {
+        pk: replace(known[pk], stop_requested=True)
+        for pk in stops.values_list("pk", flat=True)
+        if pk in known
+    }
+    return list((known | stopped).values())
 
 
 def expired(grace: float) -> list[Lease]:
     """Open leases whose time has been over for ``grace`` seconds, by the database's clock."""
     limit = Now() - dt.timedelta(seconds=grace)
     return list(Lease.objects.filter(released_at=None, expires_at__lt=limit))
+
+
+def database_now() -> dt.datetime | None:
+    """The clock that leases live by. None where there is no session yet, and so no lease."""
+    rows = Session.objects.annotate(now=Now()).values_list("now", flat=True)
+    return rows.first()
+
+
+def held_before(run: Run) -> float:
+    """Seconds for which earlier claims have executed this run; what it waited for is not in it."""
+    closed = Lease.objects.filter(run=run, released_at__isnull=False)
+    spans = closed.values_list("acquired_at", "released_at")
+    return sum((end - begin).total_seconds() for begin, end in spans if end is not None)
 
 
 def open_nodes() -> dict[str, int]:
@@ -110,19 +140,23 @@ def redis_configured() -> bool:
     return "leases" in settings.CACHES
 
 
-def mirror(held: Iterable[Held]) -> bool:
-    """Write the keys of what was just renewed, in one pipeline. False when Redis is away."""
+@functools.cache
+def _renew_script() -> Any:
+    return _redis().register_script(_RENEW)
+
+
+def mirror(held: Sequence[Held]) -> bool:
+    """Write the keys of what was just renewed, many in one call. False when Redis is away."""
     if not redis_configured():
         return False
-    now = str(int(time.time() * 1000))
-    life = str(int(conf.lease_ttl * 1000))
+    now, life = int(time.time() * 1000), int(conf.lease_ttl * 1000)
     try:
-        pipe = _redis().pipeline(transaction=False)
-        for lease in held:
-            pipe.eval(_RENEW, 1, key(lease.session_id, lease.agent_id), lease.runner_id, now, life)
-        pipe.execute()
+        for first in range(0, len(held), MIRRORED_AT_ONCE):
+            some = held[first : first + MIRRORED_AT_ONCE]
+            keys = [key(lease.session_id, lease.agent_id) for lease in some]
+            _renew_script()(keys, [now, life, *(lease.runner_id for lease in some)])
     except (RedisError, OSError) as error:
-        log.warning("lease_mirror_failed", extra={"error": repr(error)})
+        log.debug("lease_mirror_failed", extra={"error": repr(error)})
         return False
     return True
 

@@ -30,6 +30,7 @@ class Execution:
     runner_id: str
     gate: asyncio.Event  # closed while the lease could not be renewed: no new call, no write
     task: asyncio.Task[None] | None = None
+    mirrored: asyncio.Task[None] | None = None  # the claim's key is written
     cause: Cause | None = None
     begun: bool = False  # between its first line and its settlement a task can be cancelled
     draining: bool = False  # at the next saved step, hand over

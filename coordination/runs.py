@@ -34,8 +34,13 @@ def start(
     task: InboxMessage | None = None,
     tool_call_id: str = "",
     run_id: uuid.UUID | None = None,
+    repeatable: bool = False,
 ) -> Run:
-    """Give birth to a run, queued. Raises Conflict when its parent is being stopped."""
+    """Give birth to a run, queued. Raises Conflict when its parent is being stopped.
+
+    ``repeatable``: should its worker be lost it goes on from its last saved step, as the run of a
+    user's message always does; else its task fails.
+    """
     if parent is not None and (parent.stop_requested_at or parent.is_terminal):
         raise Conflict("stopped", "The run that sends this was stopped: no new run is started.")
     run_id = run_id or uuid.uuid4()
@@ -49,6 +54,7 @@ def start(
         root_id=parent.root_id if parent else run_id,
         depth=parent.depth + 1 if parent else 0,
         task=task,
+        repeatable=repeatable,
         parent_tool_call_id=tool_call_id,
         position=session.next_position(),
         lane=lane if free else None,
@@ -190,7 +196,7 @@ def mark_saved(session: Session, run: Run, usage: dict[str, Any] | None = None) 
     """
     run.saved_seq = session.last_seq + events.pending_count(session)
     run.attempts = 1
-    run.last_progress_at = timezone.now()
+    run.last_progress_at = Now()
     if usage is not None:
         run.usage = usage
     run.save(update_fields=["saved_seq", "attempts", "last_progress_at", "usage"])

@@ -71,6 +71,14 @@ def followers() -> int:
     return sum(len(feed.followers) for feed in reader.feeds.values()) if reader else 0
 
 
+async def lag() -> int:
+    """How many events the feed of the running loop that is most behind has not read."""
+    reader = _Reader.by_loop.get(asyncio.get_running_loop())
+    read = reader.read() if reader else {}
+    written = await db(events.last_seqs, read)
+    return max((seq - read[session_id] for session_id, seq in written.items()), default=0)
+
+
 def open_run(session_id: uuid.UUID, run_id: uuid.UUID, cursor: int) -> Logged | None:
     """The run's ``RUN_STARTED``, if it stands open at ``cursor``."""
     rows = Event.objects.filter(
@@ -122,6 +130,11 @@ class _Feed:
         self._is_open = False
         self._opening = asyncio.ensure_future(self._open())
         self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def last(self) -> int | None:
+        """The newest event it holds or has passed on; None before it knows where the log ends."""
+        return self._last if self._is_open else None
 
     async def opened(self) -> None:
         """Wait until the feed knows where the log ends. Raises what the database raised."""
@@ -241,6 +254,10 @@ class _Reader:
         if self._polling is None or self._polling.done():
             self._polling = asyncio.ensure_future(self._poll_for_ever())
         return feed
+
+    def read(self) -> dict[uuid.UUID, int]:
+        """Up to which event each feed has read."""
+        return {pk: feed.last for pk, feed in self.feeds.items() if feed.last is not None}
 
     def leave(self, feed: _Feed) -> None:
         if feed.followers:

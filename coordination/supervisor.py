@@ -3,8 +3,9 @@
 It does what must not depend on a busy runner: it beats for them (no model call, no regular
 expression, no GIL of theirs stops the heartbeat), sees a dead one at once and settles its runs as
 ``crashed``, restarts it, kills one that is deaf to a stop past the grace, and guards everybody
-else's runs. Orders go down the child's standard input, one JSON object a line; the child's standard
-output says once a second that its loop still turns. A supervisor that dies takes its runners along:
+else's runs; and when it starts it settles what it can prove that a dead node of this machine has
+left. Orders go down the child's standard input, one JSON object a line; the child's standard output
+says once a second that its loop still turns. A supervisor that dies takes its runners along:
 they see the end of their input, and leave, and without it nobody would beat for them anyway.
 """
 
@@ -17,15 +18,13 @@ import logging
 import os
 import random
 import signal
-import socket
 import sys
-import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from . import endings, guard, leases, wakeups
+from . import endings, guard, leases, nodes, wakeups
 from .conf import conf
-from .db import db
+from .db import RETRY_PAUSE, db
 from .models import Lease
 
 log = logging.getLogger(__name__)
@@ -33,11 +32,6 @@ log = logging.getLogger(__name__)
 ALIVE_EVERY = 1.0  # seconds between a runner's signs that its loop turns
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 KILL_AFTER_DRAIN = 5.0  # seconds past AGENT_DRAIN for settling; then a runner is hung
-
-
-def new_node_id() -> str:
-    """A name that no earlier life of this host had, whatever its pid."""
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"[:100]
 
 
 @dataclass(eq=False)
@@ -58,26 +52,30 @@ class Child:
 class Supervisor:
     """Starts ``processes`` runners with ``command`` (to which ``--runner ID`` is added)."""
 
-    def __init__(self, command: Sequence[str], *, processes: int, node_id: str) -> None:
+    def __init__(self, command: Sequence[str], *, processes: int) -> None:
         self.command = list(command)
         self.processes = processes
-        self.node_id = node_id
+        self.node_id = nodes.new_node_id()
         self.children: dict[str, Child] = {}
-        self.guard = guard.LeaseGuard(name=f"guard {node_id}")
+        self.guard = guard.LeaseGuard(name=f"guard {self.node_id}")
         self._stopping = asyncio.Event()
         self._born = 0
         self._reaper: asyncio.Task[None] | None = None
+        self._held: dict[int, leases.Held] = {}  # by the last beat
+        self._mirroring: asyncio.Task[None] | None = None
+        self._mirrors = True  # whether the last mirroring succeeded
 
     async def run(self) -> None:
         """Run until ``stop`` was called and every runner has left."""
-        keepers = [
+        keepers: list[asyncio.Future[None]] = [
             asyncio.ensure_future(self._for_ever(self._beat, conf.heartbeat_interval)),
             asyncio.ensure_future(self._for_ever(self._guard, conf.guard_interval)),
+            asyncio.ensure_future(self._until_done(lambda: db(self._settle_earlier_lives))),
         ]
         try:
             await asyncio.gather(*(self._keep_one() for _ in range(self.processes)))
         finally:
-            keepers += [self._reaper] if self._reaper else []
+            keepers += [task for task in (self._reaper, self._mirroring) if task]
             for keeper in keepers:
                 keeper.cancel()
             await asyncio.gather(*keepers, return_exceptions=True)
@@ -140,9 +138,20 @@ class Supervisor:
             child.alive_at = asyncio.get_running_loop().time()
 
     def _settle_crashed(self, runner_id: str) -> None:
-        for lease in Lease.objects.filter(runner_id=runner_id, released_at=None):
+        self._settle(Lease.objects.filter(runner_id=runner_id, released_at=None))
+
+    def _settle_earlier_lives(self) -> None:
+        """A worker that is started again need not let the runs of its last life expire."""
+        still_open = Lease.objects.filter(released_at=None)
+        for node_id in still_open.values_list("node_id", flat=True).distinct():
+            if nodes.is_gone(node_id):
+                log.warning("node_is_gone", extra={"node": node_id})
+                self._settle(still_open.filter(node_id=node_id))
+
+    def _settle(self, crashed: Iterable[Lease]) -> None:
+        for lease in crashed:
             endings.lost(lease, end=Lease.End.CRASHED, by=f"supervisor {self.node_id}")
-            leases.unmirror(lease.session_id, lease.agent_id, runner_id)
+            leases.unmirror(lease.session_id, lease.agent_id, lease.runner_id)
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -155,22 +164,41 @@ class Supervisor:
     # -- beating and guarding ------------------------------------------------------------
 
     async def _for_ever(self, work: Callable[[], Awaitable[None]], interval: float) -> None:
+        """Nodes do not beat in step; what has failed is tried again before the next is due."""
+        clock = asyncio.get_running_loop().time
+        failing = False
         while True:
+            due = clock() + interval * random.uniform(0.9, 1.0)
             try:
                 await work()
+                failing = False
+                due = max(due, clock() + interval / 10)
             except Exception:
-                log.exception("supervisor_round_failed")
-            await asyncio.sleep(interval * random.uniform(0.9, 1.0))  # nodes do not beat in step
+                if not failing:  # once, not with every try of an outage
+                    log.exception("supervisor_round_failed")
+                failing = True
+                due = min(due, clock() + RETRY_PAUSE)
+            await asyncio.sleep(due - clock())
 
     async def _beat(self) -> None:
         runner_ids = list(self.children)
-        held = await db(leases.renew, runner_ids)
-        for runner_id in runner_ids:
-            mine = [h for h in held if h.runner_id == runner_id]
+        now = asyncio.get_running_loop().time()
+        held = await db(leases.renew, runner_ids, self._held)
+        orders: dict[str, list[list[object]]] = {runner_id: [] for runner_id in runner_ids}
+        for h in held:
+            orders[h.runner_id].append([str(h.run_id), h.epoch, h.stop_requested])
+        for runner_id, order in orders.items():
             child = self.children.get(runner_id)
             if child is not None:
-                child.order(held=[[str(h.run_id), h.epoch, h.stop_requested] for h in mine])
-        await db(leases.mirror, held)
+                child.order(held=order, at=now)
+        if self._mirroring is None or self._mirroring.done():  # a Redis that hangs delays no beat
+            self._mirroring = asyncio.ensure_future(self._mirror(held))
+
+    async def _mirror(self, held: Sequence[leases.Held]) -> None:
+        mirrored = await db(leases.mirror, held)
+        if mirrored != self._mirrors and leases.redis_configured():
+            log.warning("lease_mirror_is_back" if mirrored else "lease_mirror_failed")
+        self._mirrors = mirrored
 
     async def _guard(self) -> None:
         await db(guard.rounds, self.guard)

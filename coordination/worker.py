@@ -23,6 +23,7 @@ from . import endings, events, leases, runs, wakeups
 from .conf import conf
 from .db import db, settled
 from .errors import CommitUnknown, Fenced
+from .leases import Held
 from .models import Run
 from .registry import Cause, Execution, Registry
 
@@ -121,6 +122,8 @@ class Runner:
         execution = Execution(run, self.runner_id, self._gate, draining=self._draining)
         self.registry.add(execution)
         execution.task = asyncio.ensure_future(self._carry_out(execution))
+        mine = Held(run.pk, run.session_id, run.agent_id, self.runner_id, run.epoch)
+        execution.mirrored = self._background(db(leases.mirror, [mine]))
 
     # -- executing -----------------------------------------------------------------------
 
@@ -146,7 +149,7 @@ class Runner:
             self.writer.forget(run)
             self.registry.remove(execution)
             self._work.set()
-            self._background(db(leases.unmirror, run.session_id, run.agent_id, self.runner_id))
+            self._background(self._unmirror(execution))
 
     async def _leave_as_the_row_says(self, execution: Execution) -> None:
         """A write was refused: because of a stop, or because somebody else owns the run now."""
@@ -180,6 +183,12 @@ class Runner:
             await settled(end, execution.run, *args, by=self.runner_id)
         except Exception:
             log.exception("settle_failed", extra=_names(execution.run))
+
+    async def _unmirror(self, execution: Execution) -> None:
+        run = execution.run
+        if execution.mirrored:
+            await execution.mirrored  # or a run of milliseconds would leave its key behind
+        await db(leases.unmirror, run.session_id, run.agent_id, self.runner_id)
 
     # -- being told ----------------------------------------------------------------------
 
@@ -216,8 +225,9 @@ class Runner:
         if order.get("drain"):
             self.drain()
             return
-        self._renewed_at = asyncio.get_running_loop().time()
-        self._gate.set()
+        self._renewed_at = order["at"]
+        if self._renewed_lately():  # an old order says that it was, and not that it is
+            self._gate.set()
         self._background(self._settle_orphans({uuid.UUID(row[0]) for row in order["held"]}))
         held = {uuid.UUID(run_id): (epoch, stop) for run_id, epoch, stop in order["held"]}
         doubtful = [
@@ -241,15 +251,23 @@ class Runner:
         """No beat for too long: suspend (no new call, no write) rather than die."""
         while True:
             await asyncio.sleep(conf.heartbeat_interval / 4)
-            silent = asyncio.get_running_loop().time() - self._renewed_at
-            if silent > conf.lease_ttl - conf.heartbeat_interval / 2 and self._gate.is_set():
+            if self._gate.is_set() and not self._renewed_lately():
                 log.warning("lease_not_renewed", extra={"runner": self.runner_id})
                 self._gate.clear()
 
-    def _background(self, work: Awaitable[Any]) -> None:
+    def _renewed_lately(self) -> bool:
+        """Whether the leases last for another moment, by the supervisor's word.
+
+        Both processes read the machine's one monotonic clock.
+        """
+        silent = asyncio.get_running_loop().time() - self._renewed_at
+        return silent < conf.lease_ttl - conf.heartbeat_interval / 2
+
+    def _background(self, work: Awaitable[Any]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(_logged(work))
         self._helpers.add(task)
         task.add_done_callback(self._helpers.discard)
+        return task
 
 
 async def _logged(work: Awaitable[Any]) -> None:

@@ -220,9 +220,12 @@ class Node:
     async def beat(self) -> None:
         held = await db(leases.renew, [self.runner.runner_id])
         stops = self.orders_stops
-        self.runner.obey(
-            {"held": [[str(h.run_id), h.epoch, stops and h.stop_requested] for h in held]}
-        )
+        self.order([[str(h.run_id), h.epoch, stops and h.stop_requested] for h in held])
+
+    def order(self, held: list[list[Any]], ago: float = 0) -> None:
+        """The supervisor's word after a beat that was ``ago`` seconds before."""
+        at = asyncio.get_running_loop().time() - ago
+        self.runner.obey({"held": held, "at": at})
 
     async def beat_for_ever(self) -> None:
         while True:

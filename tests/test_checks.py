@@ -22,8 +22,13 @@ def test_the_settings_of_this_site_pass():
     ("values", "fault"),
     [
         ({"lease_ttl": 10, "heartbeat_interval": 3.4}, "coordination.E001"),
-        ({"guard_interval": 11}, "coordination.E002"),
+        ({"guard_interval": 0.9, "lease_ttl": 0.8, "heartbeat_interval": 0.2}, "coordination.E002"),
         ({"await_default": 301}, "coordination.E003"),
+        ({"stop_grace": 2.9}, "coordination.E006"),
+        ({"guard_interval": 1.1}, "coordination.W001"),
+        ({"stall_after": 601}, "coordination.W002"),
+        ({"run_limit": 599}, "coordination.W003"),
+        ({"tool_timeout": 3601}, "coordination.W004"),
     ],
 )
 def test_timings_that_contradict_each_other_are_refused(monkeypatch, values, fault):

@@ -9,7 +9,18 @@ from chat.executor import finish
 from chat.llm import Usage
 from chat.models import Message
 from chat.tools.base import Value
-from coordination import endings, interrupts, panel, rendezvous, runs, suspensions, vocabulary
+from coordination import (
+    endings,
+    inbox,
+    interrupts,
+    leases,
+    panel,
+    rendezvous,
+    runs,
+    suspensions,
+    vocabulary,
+    worklog,
+)
 from coordination.conf import conf
 from coordination.errors import Fenced
 from coordination.models import Event, InboxMessage, Lease, Question, Run, Wait
@@ -280,7 +291,7 @@ def test_a_shutdown_hands_over_and_counts_as_no_attempt(chat, saved):
         assert again(run).attempts == 0
         assert again(run).lane is not None
     assert not logged(chat.pk, "RUN_FINISHED", "RUN_ERROR")
-    assert Lease.objects.filter(run=run, end=Lease.End.RELEASED).count() == conf.max_attempts + 2
+    assert Lease.objects.filter(run=run, end=Lease.End.HANDED_OVER).count() == conf.max_attempts + 2
     steps = conf.max_attempts + 2  # what each began has cost something, saved or cut off
     assert again(run).usage["total_tokens"] == steps * (4 + 15 * saved)
 
@@ -333,6 +344,28 @@ def test_a_turn_that_waits_for_several_things_ends_with_none_of_them_open(chat, 
     assert_at_rest(chat.pk)
 
 
+@pytest.mark.parametrize("end", [Lease.End.CRASHED, Lease.End.EXPIRED])
+def test_a_task_marked_repeatable_begins_again_and_is_given_up_at_the_third_time(chat, master, end):
+    with runs.owned(master) as (session, fresh):
+        task = inbox.send_task(
+            session,
+            fresh,
+            to="researcher",
+            content="look",
+            kind="task",
+            tool_call_id="c1",
+            repeatable=True,
+        )
+    child = Run.objects.get(task=task)
+    for attempt in range(conf.max_attempts):
+        assert again(child).status == Run.Status.QUEUED
+        assert inbox.is_outstanding(task.pk)
+        crash(claim(again(child), f"r{attempt}"), end)
+    assert again(child).status in ("failed", "timeout")
+    assert InboxMessage.objects.get(accepted_for=task).reason == end
+    assert_at_rest(chat.pk)
+
+
 # -- fencing: a zombie writes nothing ------------------------------------------------------------
 
 
@@ -356,6 +389,35 @@ def _ask(zombie):
         suspensions.open_question(session, fresh, "q", Ask(question="?"))
 
 
+def _wait(zombie):
+    with runs.owned(zombie) as (session, fresh):
+        tasks = [zombie.task_sent.pk]
+        rendezvous.open_wait(session, fresh, tool_call_id="w", tasks=tasks, timeout=60)
+
+
+def _park(zombie):
+    with runs.owned(zombie) as (session, fresh):
+        runs.park(session, fresh, Run.Status.WAITING_USER)
+
+
+def _log_work(zombie):
+    with runs.owned(zombie) as (session, fresh):
+        worklog.write(session, "late", "late", run=fresh)
+
+
+def _count_usage(zombie):
+    with runs.owned(zombie) as (session, fresh):
+        runs.mark_saved(session, fresh, {"total_tokens": 99})
+
+
+def _ack(zombie):
+    """The inbox tool's messages are acked where its result is saved."""
+    acks = list(
+        InboxMessage.objects.filter(session_id=zombie.session_id).values_list("pk", flat=True)
+    )
+    memory.save_outcomes(zombie, [(_call(), Value("late", acks))])
+
+
 def _call(call_id="c1"):
     return memory.Call(call_id, "send_message", "{}")
 
@@ -368,6 +430,11 @@ FENCED_WRITERS = {
     "take in": memory.take_in,
     "send": lambda zombie: send(zombie, "reviewer", call_id="late"),
     "ask": _ask,
+    "wait": _wait,
+    "park": _park,
+    "work log": _log_work,
+    "usage": _count_usage,
+    "ack": _ack,
     "look": memory.look_before_model_call,
     "finish": lambda zombie: finish(zombie, "late", "r1"),
     "owned though stopped": lambda zombie: runs.owned(zombie, though_stopped=True).__enter__(),
@@ -382,22 +449,29 @@ def test_a_fenced_runner_writes_nothing(chat, zombie, writer):
     assert _everything(chat.pk) == before
 
 
-@pytest.mark.parametrize("end", ["failed", "stopped", "handed_over"])
+@pytest.mark.parametrize("end", ["failed", "stopped", "handed_over", "abandoned"])
 def test_a_fenced_runner_ends_nothing(chat, zombie, end):
     before = _everything(chat.pk)
+    zombie.usage = {"total_tokens": 99}
     ends = {
         "failed": lambda: endings.failed(zombie, "late", by="r1"),
         "stopped": lambda: endings.stopped(zombie, by="r1"),
         "handed_over": lambda: endings.handed_over(zombie, by="r1"),
+        "abandoned": lambda: endings.abandoned(zombie.pk, "r1"),
     }
     assert ends[end]() is False
     assert _everything(chat.pk) == before
 
 
-def test_a_fenced_runner_renews_nothing(chat, zombie):
-    from coordination import leases
-
-    assert leases.renew(["r1"]) == []
+def test_a_fenced_runner_renews_and_releases_nothing(chat, zombie):
+    known = {1: leases.Held(zombie.pk, chat.pk, "assistant", "r1", zombie.epoch)}
+    assert leases.renew(["r1"], known) == []
+    leases.mirror([leases.Held(zombie.pk, chat.pk, "assistant", "r9", zombie.epoch + 2)])
+    leases.unmirror(chat.pk, "assistant", "r1")
+    assert leases._redis().get(leases.key(chat.pk, "assistant")).startswith(b"r9:")
+    before = sorted(Lease.objects.filter(session_id=chat.pk).values_list())
+    assert not Lease.close(zombie.pk, zombie.epoch, Lease.End.RELEASED, by="r1")
+    assert sorted(Lease.objects.filter(session_id=chat.pk).values_list()) == before
 
 
 def _everything(session_id):
@@ -421,8 +495,8 @@ def test_completion_and_verdict_at_the_same_moment_agree():
         master = claim(post(chat))
         task, child = send(master)
         child = begin(child, "r2")
-        lease = lease_of(child)
         expire_leases(child)
+        lease = lease_of(child)
         results = in_threads(
             lambda child=child: finish(child, "found", "r2"),
             lambda lease=lease: endings.lost(lease, end=Lease.End.EXPIRED, by="g1"),

@@ -18,7 +18,7 @@ from chat.llm import ModelError
 from chat.models import Message
 from chat.tools import TOOLS
 from chat.tools.base import tool
-from coordination import rendezvous
+from coordination import endings, interrupts, rendezvous
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import InboxMessage, Lease, Question, Run, Wait
@@ -440,6 +440,53 @@ async def test_a_runner_that_lost_its_run_writes_nothing_more(chat, no_hints):
     await at_rest(chat)
 
 
+async def test_a_run_ends_at_its_limit_with_what_was_said(chat, monkeypatch):
+    monkeypatch.setattr(conf, "run_limit", 0.5)
+    async with node(ScriptedModel(assistant=[["half a word", Gate()]])):
+        run = await ended(await say(chat))
+    assert (run.status, run.reason) == ("failed", "budget")
+    assert (await db(Message.objects.get, run_id=run.pk, role="assistant")).content == "half a word"
+    await at_rest(chat)
+
+
+async def test_the_limit_counts_what_was_executed_before(chat):
+    run = await say(chat)
+
+    def worked():
+        endings.handed_over(claim(run, "r0"), by="r0")
+        spent = conf.run_limit + 1
+        back_in_time(Lease.objects.filter(run=run), spent, "acquired_at")
+
+    await db(worked)
+    async with node(ScriptedModel()):
+        assert (await ended(run)).reason == "budget"
+
+
+async def test_a_provider_that_never_answers_is_a_budget_used_up_and_not_asked_again(chat):
+    silent = ModelError("provider_silent", "It sent nothing.", retryable=True)
+    model = ScriptedModel(assistant=[[silent], ["late"]])
+    async with node(model):
+        run = await ended(await say(chat))
+    assert (run.status, run.reason) == ("failed", "budget")
+    assert len(model.requests) == 1
+    await at_rest(chat)
+
+
+async def test_a_stream_stands_still_while_the_lease_is_in_doubt_and_can_be_stopped(chat):
+    gate = Gate()
+    async with node(ScriptedModel(assistant=[["heard ", gate, "unheard"]])) as it:
+        it.beating = False
+        run = await say(chat)
+        await gate.reached()
+        it.runner._gate.clear()
+        gate.open()
+        await until(lambda: it.runner._gate._waiters)
+        await interrupts.stop(chat.pk, by="alice")
+        assert (await ended(run)).status == "interrupted"
+    assert (await db(Message.objects.get, run_id=run.pk, role="assistant")).content == "heard "
+    await at_rest(chat)
+
+
 async def test_no_call_begins_while_the_lease_is_in_doubt(chat):
     gate = Gate()
     model = ScriptedModel(assistant=[[call("check_inbox"), gate], ["on"]])
@@ -449,9 +496,9 @@ async def test_no_call_begins_while_the_lease_is_in_doubt(chat):
         await gate.reached()
         it.runner._gate.clear()
         gate.open()
-        await until(lambda: Message.objects.filter(run_id=run.pk, role="assistant").exists())
+        await until(lambda: it.runner._gate._waiters)
         assert len(model.requests) == 1
-        assert not await db(Message.objects.filter(role="tool").exists)
+        assert not await db(Message.objects.filter(run_id=run.pk, role="assistant").exists)
         it.beating = True
         assert (await ended(run)).status == "completed"
     await at_rest(chat)

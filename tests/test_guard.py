@@ -1,5 +1,7 @@
 """Who is lost, and who only seems to be."""
 
+import datetime as dt
+
 import pytest
 from django.db import InterfaceError, OperationalError
 
@@ -102,6 +104,7 @@ def test_redis_away_keeps_nobody_alive_and_kills_nobody(child, redis_server):
         assert look(it, 100, 101, 102) == []
         expire_leases(child)
         assert look(it, 103, 104, 105) == [child.pk]
+        assert WorkLogEntry.objects.filter(kind="guard_redis").count() == 1  # once, not each look
     finally:
         redis_server.start()
 
@@ -110,8 +113,9 @@ def test_a_guard_that_was_away_begins_again(child):
     it = LeaseGuard("g")
     expire_leases(child)
     assert look(it, 100) == []
-    assert look(it, 108, 109) == []
-    assert look(it, 110) == [child.pk]
+    assert look(it, 106, 107) == []
+    assert look(it, 108) == [child.pk]
+    assert "did not look for 6.0 s" in WorkLogEntry.objects.get(kind="guard_late").text
 
 
 def test_a_guard_that_was_away_for_a_lease_s_life_trusts_nobody_s_silence(child):
@@ -143,6 +147,56 @@ def _raises(error):
     return away
 
 
+@pytest.mark.parametrize(("leap", "judged"), [(60, False), (6, True)])
+def test_a_clock_that_leaps_ends_no_lease(child, monkeypatch, leap, judged):
+    """As when the database's machine slept, or its clock was set."""
+    it = LeaseGuard("g")
+    assert look(it, 100) == []
+    later = leases.database_now() + dt.timedelta(seconds=leap)
+    monkeypatch.setattr(leases, "database_now", lambda: later)
+    expire_leases(child)
+    assert look(it, 101, 102, 103) == ([child.pk] if judged else [])
+    assert WorkLogEntry.objects.filter(kind="guard_clock").count() == (not judged)
+
+
+def test_a_beat_between_the_look_and_the_verdict_saves(child, monkeypatch):
+    it = LeaseGuard("g")
+    expire_leases(child)
+    assert look(it, 100, 101) == []
+    suspects = it._suspects()
+    leases.renew(["r2"])
+    monkeypatch.setattr(it, "_suspects", lambda: suspects)
+    assert look(it, 102) == []
+    assert again(child).status == "running"
+
+
+def test_a_verdict_that_fails_holds_up_no_other(child, monkeypatch):
+    other = begin(send(claim(post(new_chat()), "r3"))[1], "r4")
+    real = endings.lost
+
+    def lost(lease, **how):
+        if lease.run_id == child.pk:
+            raise ValueError("poison")
+        return real(lease, **how)
+
+    monkeypatch.setattr(endings, "lost", lost)
+    for run in (child, other):
+        expire_leases(run)
+    assert look(LeaseGuard("g"), 100, 101, 102) == [other.pk]
+
+
+def test_a_duty_that_fails_holds_up_no_other(monkeypatch):
+    def fails():
+        raise ValueError("poison")
+
+    monkeypatch.setattr(guard, "mark_stalled", fails)
+    run = claim(post(new_chat()))
+    interrupts.request(run.session_id, by="alice")
+    back_in_time(Run.objects.all(), conf.stop_grace + 1, "stop_requested_at")
+    guard.rounds(LeaseGuard("g"))
+    assert again(run).status == "interrupted"
+
+
 def many(count, nodes):
     return [claim(post(new_chat()), f"r{n}", f"n{n % nodes}") for n in range(count)]
 
@@ -153,7 +207,7 @@ def test_half_of_the_cluster_at_once_is_an_alarm_and_no_verdict():
         expire_leases(run)
     it = LeaseGuard("g")
     assert look(it, *range(100, 110)) == []
-    assert WorkLogEntry.objects.filter(kind="guard_alarm").count() == 1
+    assert WorkLogEntry.objects.filter(kind="guard_mass_event").count() == 1
     assert set(look(it, 110, 111)) == {run.pk for run in members[:4]}
 
 
@@ -229,12 +283,41 @@ def test_silence_is_stalled_and_a_word_is_running_again():
     assert guard.mark_stalled() == 0
     back_in_time(Run.objects.filter(pk=run.pk), conf.stall_after + 1, "last_progress_at")
     assert guard.mark_stalled() == 1
+    assert guard.mark_stalled() == 0
     assert again(run).status == "stalled"
     from tests.core import say
 
     say(run, "still here")
     guard.mark_stalled()
+    guard.mark_stalled()
     assert again(run).status == "running"
+    said = [kind for kind in worklog_kinds(run.session_id) if kind in ("run_stalled", "run_moves")]
+    assert said == ["run_stalled", "run_moves"]
+    shown = [agents[0]["status"] for agents in customs(run.session_id, "agents")]
+    assert shown[-2:] == ["stalled", "running"]
+
+
+def test_of_many_guards_one_says_that_a_run_is_stalled():
+    run = claim(post(new_chat()))
+    back_in_time(Run.objects.filter(pk=run.pk), conf.stall_after + 1, "last_progress_at")
+    silent = Run.objects.filter(status="running")
+    seen = [silent.get(), silent.get()]
+    assert [guard._mark(each, silent, Run.Status.STALLED) for each in seen] == [True, False]
+    assert worklog_kinds(run.session_id).count("run_stalled") == 1
+
+
+def test_a_run_past_its_limit_is_taken_from_a_runner_that_does_not_end_it(child):
+    leases_of = Lease.objects.filter(run=child)
+    back_in_time(leases_of, conf.run_limit + conf.stop_grace - 5, "acquired_at")
+    assert guard.enforce_limits("g") == 0
+    back_in_time(leases_of, 10, "acquired_at")
+    assert guard.enforce_limits("g") == 1
+    assert guard.enforce_limits("g") == 0
+    now = again(child)
+    assert (now.status, now.reason, now.epoch) == ("failed", "budget", child.epoch + 1)
+    assert Lease.objects.get(run=child).end == "fenced"
+    assert InboxMessage.objects.get(kind="result").reason == "budget"
+    assert_at_rest(child.session_id)
 
 
 def test_who_waits_for_a_person_or_a_child_is_not_stalled():

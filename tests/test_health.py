@@ -6,7 +6,10 @@ from django.test import AsyncClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from chat.transports import health
+from coordination import worklog
 from coordination.conf import conf
+from coordination.db import db
+from coordination.models import Lease
 from coordination.wakeups import Hub
 from tests.clients import Caller, claim
 
@@ -92,6 +95,39 @@ async def test_metrics_count_what_is_under_way_and_name_nobody(client):
     assert numbers["agentsite_stream_readers", ""] == 0
     for secret in ("alice", sid, "secret title"):
         assert secret not in text
+
+
+async def test_metrics_count_what_has_lately_happened(client):
+    from coordination import endings
+    from tests.core import back_in_time, lease_of, new_chat, post
+    from tests.core import claim as claimed
+
+    def happen():
+        endings.handed_over(claimed(post(new_chat())), by="r1")
+        for end in ("crashed", "crashed", "lease_expired"):
+            endings.lost(lease_of(claimed(post(new_chat()))), end=end, by="g")
+        endings.lost(lease_of(claimed(post(new_chat()))), end="crashed", by="g")
+        old = Lease.objects.order_by("-pk")[:1].values_list("pk", flat=True)
+        back_in_time(Lease.objects.filter(pk=old[0]), 601, "released_at")
+        worklog.write(None, "guard_late", "did not look", level="warning")
+        lease = lease_of(claimed(post(new_chat())))
+        late = 2 * conf.heartbeat_interval + 1
+        back_in_time(Lease.objects.filter(pk=lease.pk), late, "beat_at")
+
+    await db(happen)
+    text = (await client.get("/metrics")).content.decode()
+    samples = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    ]
+    numbers = {(s.name, *s.labels.values()): s.value for s in samples}
+    assert numbers["agentsite_verdicts", "crashed"] == 2
+    assert numbers["agentsite_verdicts", "lease_expired"] == 1
+    assert numbers["agentsite_verdicts", "fenced"] == 0
+    assert numbers["agentsite_handovers",] == 1
+    assert numbers["agentsite_guard_alarms", "guard_late"] == 1
+    assert numbers["agentsite_guard_alarms", "guard_mass_event"] == 0
+    assert numbers["agentsite_beats_late",] == 1
+    assert numbers["agentsite_event_lag",] == 0
 
 
 async def test_probes_need_no_user_and_take_no_orders(client):

@@ -339,8 +339,8 @@ async def test_a_false_alarm_stops_nothing(chat):
         await gate.reached()
         it.runner._hinted({"kind": "interrupt", "runs": [str(run.pk), str(uuid.uuid4())]})
         it.runner.look_soon([run.pk])
-        it.runner.obey({"held": []})
-        it.runner.obey({"held": [[str(run.pk), 99, True]]})
+        it.order([])
+        it.order([[str(run.pk), 99, True]])
         await asyncio.gather(*it.runner._helpers)
         gate.open()
         assert (await ended(run)).status == "completed"

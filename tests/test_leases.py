@@ -76,7 +76,7 @@ def test_each_claim_has_a_lease_of_its_own(run):
     endings.handed_over(run, by="r1")
     claim(again(run), "r2", "n2")
     rows = Lease.objects.filter(run=run).order_by("pk")
-    assert (rows[0].epoch, rows[0].runner_id, rows[0].end) == (1, "r1", "released")
+    assert (rows[0].epoch, rows[0].runner_id, rows[0].end) == (1, "r1", "handed_over")
     assert rows[1].released_at is None
     assert leases.open_nodes() == {"n2": 1}
 
@@ -130,6 +130,37 @@ def test_a_parked_run_has_no_lease_to_beat(run):
     with runs.owned(run) as (session, fresh):
         runs.park(session, fresh, Run.Status.WAITING_USER)
     assert leases.renew(["r1"]) == []
+
+
+def test_a_beat_that_knows_the_last_one_answers_the_same(run, django_assert_num_queries):
+    known = {}
+    assert leases.renew(["r1"], known) == leases.renew(["r1"])
+    other = claim(post(new_chat()), "r1", "n1")
+    assert {h.run_id for h in leases.renew(["r1"], known)} == {run.pk, other.pk}
+    with django_assert_num_queries(3):  # the leases, their ids and the stops: nothing else is new
+        leases.renew(["r1"], known)
+    interrupts.request(run.session_id, by="alice")
+    orders = {h.run_id: h.stop_requested for h in leases.renew(["r1"], known)}
+    assert orders == {run.pk: True, other.pk: False}
+    endings.stopped(run, by="r1")
+    assert [h.run_id for h in leases.renew(["r1"], known)] == [other.pk]
+
+
+def test_more_keys_than_one_call_takes_are_all_written(run, monkeypatch):
+    monkeypatch.setattr(leases, "MIRRORED_AT_ONCE", 2)
+    some = [leases.Held(uuid.uuid4(), uuid.uuid4(), "assistant", "r1", 1) for _ in range(5)]
+    assert leases.mirror(some)
+    keys = [leases.key(h.session_id, h.agent_id) for h in some]
+    assert leases._redis().exists(*keys) == 5
+
+
+def test_what_a_run_waited_for_is_no_work_of_it(run):
+    assert leases.held_before(run) == 0
+    back_in_time(Lease.objects.filter(run=run), 100, "acquired_at")
+    endings.handed_over(run, by="r1")
+    back_in_time(Lease.objects.filter(run=run), 500, "acquired_at", "released_at")
+    second = claim(again(run), "r2")
+    assert leases.held_before(second) == pytest.approx(100, abs=5)
 
 
 def test_nothing_is_held_by_nobody():

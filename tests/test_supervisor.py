@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from coordination import interrupts
+from coordination import interrupts, nodes
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Lease, Run
-from coordination.supervisor import Supervisor, new_node_id
+from coordination.supervisor import Supervisor
 from tests.core import again, at_rest, begin, claim, new_chat, post, send, until
 
 pytestmark = [
@@ -30,6 +30,15 @@ for line in sys.stdin:
 DEAF = "import time\nprint('alive', flush=True)\ntime.sleep(600)"
 
 
+DIE = """
+import os, signal, sys
+sys.path.insert(0, os.getcwd())
+from coordination.nodes import new_node_id
+print(new_node_id(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 @pytest.fixture
 async def supervised(monkeypatch):
     """Starts a supervisor over children that run this program."""
@@ -38,9 +47,7 @@ async def supervised(monkeypatch):
     started = []
 
     def start(program=CHILD, processes=1):
-        supervisor = Supervisor(
-            [sys.executable, "-c", program], processes=processes, node_id=new_node_id()
-        )
+        supervisor = Supervisor([sys.executable, "-c", program], processes=processes)
         started.append((supervisor, asyncio.ensure_future(supervisor.run())))
         return supervisor
 
@@ -144,5 +151,44 @@ async def test_the_guard_of_a_node_judges_other_nodes_runs(supervised, monkeypat
     await until(lambda: Run.objects.filter(pk=child.pk, reason="lease_expired").exists())
 
 
-def test_no_two_lives_of_a_host_have_one_name():
-    assert len({new_node_id() for _ in range(100)}) == 100
+async def test_what_a_dead_node_of_this_machine_has_left_is_settled_at_the_start(supervised):
+    """Trial 27: not after the lease; and a living neighbour's runs are left alone."""
+    dying = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DIE, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await dying.communicate()
+    dead, alive = out.decode().strip(), nodes.new_node_id()
+    chat = await db(new_chat)
+
+    def left():
+        master = claim(post(chat), f"{dead}.1", dead)
+        child = begin(send(master)[1], "neighbour")
+        Lease.objects.filter(run=child).update(node_id=alive)
+        return master, child
+
+    master, child = await db(left)
+    supervised()
+    await until(lambda: again(master).status == "queued")
+    assert (await db(Lease.objects.get, run=master)).end == "crashed"
+    assert (await db(again, child)).status == "running"
+
+
+async def test_an_outage_is_logged_once_and_the_beat_tries_again_soon(supervised, monkeypatch):
+    from django.db import OperationalError
+
+    from coordination import leases, supervisor
+
+    tries, said = [], []
+
+    def away(runner_ids, known):
+        tries.append(runner_ids)
+        raise OperationalError("away")
+
+    monkeypatch.setattr(conf, "heartbeat_interval", 60)
+    monkeypatch.setattr(conf, "lease_ttl", 180)
+    monkeypatch.setattr(supervisor, "RETRY_PAUSE", 0.01)
+    monkeypatch.setattr(leases, "renew", away)
+    monkeypatch.setattr(supervisor.log, "exception", lambda text: said.append(text))
+    supervised()
+    await until(lambda: len(tries) > 3)
+    assert said == ["supervisor_round_failed"]

@@ -103,7 +103,9 @@ async def test_a_lease_that_is_not_renewed_closes_the_gate_and_a_beat_opens_it(m
         run = await queued(chat)
         await it.runner._claim_some()
         assert (await db(again, run)).status == "queued"  # it owns enough already
-        it.runner.obey({"held": []})
+        it.order([], ago=1)
+        assert not it.runner._gate.is_set()  # it was read late: the lease may be over by now
+        it.order([])
         assert it.runner._gate.is_set()
 
 
@@ -177,6 +179,17 @@ async def test_a_settlement_that_the_database_refused_is_made_up_for(chat, monke
     await at_rest(chat)
 
 
+async def test_a_claim_writes_its_key_at_once_and_not_with_the_first_beat(chat):
+    gate = Gate()
+    async with node(ScriptedModel(assistant=[[gate]])) as it:
+        it.beating = False
+        await queued(chat)
+        await gate.reached()
+        await until(lambda: leases._redis().get(leases.key(chat.pk, "assistant")))
+        gate.open()
+        await until(lambda: leases._redis().get(leases.key(chat.pk, "assistant")) is None)
+
+
 async def test_a_run_that_left_gives_its_key_back(chat):
     async with node(ScriptedModel()) as it:
         run = await queued(chat)
@@ -191,7 +204,7 @@ async def test_hints_that_make_no_sense_are_survived(chat):
         it.runner._hinted({"kind": "interrupt"})
         it.runner._hinted({"kind": "something"})
         it.runner.look_soon([uuid.uuid4()])
-        it.runner.obey({"held": [[str(uuid.uuid4()), 1, True]]})
+        it.order([[str(uuid.uuid4()), 1, True]])
         assert (await ended(await queued(chat))).status == "completed"
 
 

@@ -14,6 +14,9 @@ class Agent:
     instructions: str
     tools: tuple[str, ...]
     description: str = ""  # what the master reads when it chooses whom to ask
+    # Nothing it does harms when it is done twice: a task whose worker is lost begins again from its
+    # last saved step. By default it fails, and the master decides.
+    repeatable: bool = False
 
 
 _INSTANCE = re.compile(r"^(?P<kind>[a-z][a-z0-9_]*)(?:-(?P<number>[2-9]|[1-9][0-9]))?$")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from chat.agents import AGENTS, MASTER, SUB_AGENTS, find_agent
+from chat.agents.base import Agent
 from coordination import inbox, runs
 from coordination.conf import conf
 from coordination.db import patiently
@@ -30,10 +31,10 @@ async def send_message(
     await_timeout_seconds: Annotated[float | None, Field(gt=0)] = None,
 ) -> Outcome:
     """Send a task to a sub-agent. Returns at once unless await_result is true."""
-    check_recipient(context, to)
+    agent = check_recipient(context, to)
     timeout = check_timeout(await_timeout_seconds)
     try:
-        message = await patiently(_send, context, to, content, type)
+        message = await patiently(_send, context, to, content, type, agent.repeatable)
     except Refused as refusal:
         raise ToolError(f"{refusal.code}: {refusal.detail}") from None
     if await_result:
@@ -41,8 +42,8 @@ async def send_message(
     return Value(_sent(message))
 
 
-def check_recipient(context: ToolContext, to: str) -> None:
-    """Raises ToolError, by name, for whoever cannot be sent a task."""
+def check_recipient(context: ToolContext, to: str) -> Agent:
+    """The agent behind the name. Raises ToolError, by name, for whoever cannot be sent a task."""
     if to == context.run.agent_id:
         raise ToolError(f"cycle: {to} cannot send a task to itself.")
     kind = find_agent(to)
@@ -52,6 +53,7 @@ def check_recipient(context: ToolContext, to: str) -> None:
         )
     if kind is AGENTS[MASTER]:
         raise ToolError("cycle: the master is not sent tasks; your last message is your result.")
+    return kind
 
 
 def check_timeout(seconds: float | None) -> float:
@@ -73,8 +75,16 @@ def _sent(message: InboxMessage) -> dict[str, Any]:
 
 
 @unit_of_work
-def _send(context: ToolContext, to: str, content: str, kind: str) -> InboxMessage:
+def _send(
+    context: ToolContext, to: str, content: str, kind: str, repeatable: bool = False
+) -> InboxMessage:
     with runs.owned(context.run) as (session, run):
         return inbox.send_task(
-            session, run, to=to, content=content, kind=kind, tool_call_id=context.call_id
+            session,
+            run,
+            to=to,
+            content=content,
+            kind=kind,
+            tool_call_id=context.call_id,
+            repeatable=repeatable,
         )

@@ -3,19 +3,22 @@
 ``/healthz`` asks nothing but the process, or a database outage would make an orchestrator kill
 every node. ``/readyz`` asks what a node needs to be useful, its own listener included: a node whose
 Redis works but that no longer hears would answer late for ever. ``/metrics`` names no user and no
-session; its numbers are read from the rows at scrape time, so every node tells the same.
+session; its numbers are read from the rows at scrape time, so every node tells the same, and speaks
+for the worker nodes, which have no port. What has happened is counted over the last minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+from collections import Counter
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import redis.asyncio
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Min
+from django.db.models import Count, Min, Q
 from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import path
@@ -26,13 +29,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from coordination import streams
+from coordination import guard, streams
 from coordination.conf import conf
 from coordination.db import db
-from coordination.models import InboxMessage, Lease, Question, Run
+from coordination.models import InboxMessage, Lease, Question, Run, WorkLogEntry
 from coordination.wakeups import Hub
 
 NO_REDIS = "not configured: everything works, by its polls"
+LATELY = dt.timedelta(minutes=10)
+NODE_LINES = 1000  # of the work log that a scrape reads at most
 LOOK_AGAIN = 0.02  # seconds: a listener that has just begun hears itself in a moment
 
 
@@ -101,26 +106,44 @@ async def _hear() -> None:
 async def metrics(_request: HttpRequest) -> HttpResponse:
     """Prometheus text. 503 without the database: no number is better than an old one."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Numbers(await db(_read_rows), _node()))
+    registry.register(_Numbers(await db(_read_rows), await _node()))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
 
-def _node() -> dict[str, float]:
-    return {"stream_readers": streams.followers(), "listening": Hub.current().listening}
+async def _node() -> dict[str, float]:
+    return {
+        "stream_readers": streams.followers(),
+        "event_lag": await streams.lag(),
+        "listening": Hub.current().listening,
+    }
 
 
 def _read_rows() -> dict[str, Any]:
     runs = Run.objects.unfinished().values_list("status").annotate(count=Count("pk"))
-    leases = Lease.objects.filter(released_at=None)
+    missed = Now() - 2 * dt.timedelta(seconds=conf.heartbeat_interval)
+    leases = Lease.objects.filter(released_at=None).aggregate(
+        leases_open=Count("pk"),
+        beats_late=Count("pk", filter=Q(beat_at__lt=missed)),
+        leases_overdue=Count("pk", filter=Q(expires_at__lt=Now())),
+    )
+    ends = Lease.objects.filter(released_at__gte=Now() - LATELY).exclude(end=Lease.End.RELEASED)
     oldest = Run.objects.claimable().aggregate(at=Min("queued_at"))["at"]
     return {
         "runs": dict(runs.order_by()),
-        "leases_open": leases.count(),
-        "leases_overdue": leases.filter(expires_at__lt=Now()).count(),
+        **leases,
+        "ends": dict(ends.values_list("end").annotate(count=Count("pk"))),
+        "alarms": _alarms(),
         "inbox_pending": InboxMessage.objects.filter(state=InboxMessage.State.PENDING).count(),
         "questions_open": Question.objects.filter(state=Question.State.OPEN).count(),
         "queue_age_seconds": max(0.0, (timezone.now() - oldest).total_seconds()) if oldest else 0.0,
     }
+
+
+def _alarms() -> Counter[str]:
+    since = timezone.now() - LATELY
+    lines = WorkLogEntry.objects.filter(session=None).order_by("-pk")
+    newest = lines.values_list("kind", "at")[:NODE_LINES]
+    return Counter(kind for kind, at in newest if at >= since)
 
 
 class _Numbers(Collector):
@@ -128,10 +151,12 @@ class _Numbers(Collector):
 
     HELP = {
         "leases_open": "Runs that a runner executes under a lease",
+        "beats_late": "Open leases whose last beat is older than two heartbeats",
         "leases_overdue": "Open leases whose time is over: the guard should end these soon",
         "inbox_pending": "Messages between agents that are not yet in their reader's memory",
         "questions_open": "Questions that wait for a person",
         "queue_age_seconds": "How long the oldest claimable run has waited for a runner",
+        "event_lag": "Events that this node has not read of the log it is most behind in",
         "stream_readers": "Event streams that this node serves now",
         "listening": "1 while this node hears its own pings through Redis",
     }
@@ -141,16 +166,39 @@ class _Numbers(Collector):
         self._node = node
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        runs = GaugeMetricFamily(
-            "agentsite_runs", "Runs that have not ended, by status", labels=["status"]
-        )
-        for status in Run.Status.values:
-            if status not in Run.TERMINAL:
-                runs.add_metric([status], self._rows["runs"].get(status, 0))
-        yield runs
         for name, text in self.HELP.items():
             value = self._rows.get(name, self._node.get(name, 0))
             yield GaugeMetricFamily(f"agentsite_{name}", text, value=value)
+        yield from self._by_label()
+
+    def _by_label(self) -> Iterator[GaugeMetricFamily]:
+        statuses = [status for status in Run.Status if status not in Run.TERMINAL]
+        verdicts = (Lease.End.CRASHED, Lease.End.EXPIRED, Lease.End.FENCED)
+        ends, alarms = self._rows["ends"], self._rows["alarms"]
+        for name, text, label, labels, counts in (
+            ("runs", "Runs that have not ended", "status", statuses, self._rows["runs"]),
+            (
+                "verdicts",
+                "Runs taken from their owner in the last ten minutes",
+                "reason",
+                verdicts,
+                ends,
+            ),
+            (
+                "guard_alarms",
+                "What guards doubted in the last ten minutes",
+                "kind",
+                guard.ALARMS,
+                alarms,
+            ),
+        ):
+            family = GaugeMetricFamily(f"agentsite_{name}", text, labels=[label])
+            for value in labels:
+                family.add_metric([value], counts.get(value, 0))
+            yield family
+        handed_over = ends.get(Lease.End.HANDED_OVER, 0)
+        text = "Runs that a worker's shutdown gave back in the last ten minutes"
+        yield GaugeMetricFamily("agentsite_handovers", text, value=handed_over)
 
 
 urlpatterns = [

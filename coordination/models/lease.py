@@ -19,7 +19,8 @@ class Lease(models.Model):
     """One claim of a run: from ``acquired_at`` to ``released_at``."""
 
     class End(models.TextChoices):
-        RELEASED = "released"  # the owner ended, parked or handed over
+        RELEASED = "released"  # the owner ended or parked
+        HANDED_OVER = "handed_over"  # the owner's worker shut down; the run goes on elsewhere
         CRASHED = "crashed"  # its supervisor saw the runner die
         EXPIRED = "lease_expired"  # a guard found it over
         FENCED = "fenced"  # taken away from an owner that did not obey

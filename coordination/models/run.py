@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from .session import Session
@@ -78,6 +79,7 @@ class Run(models.Model):
     epoch = models.PositiveIntegerField(default=0)
     runner_id = models.CharField(max_length=128, blank=True)
     attempts = models.PositiveSmallIntegerField(default=0)  # claims for the step to come
+    repeatable = models.BooleanField(default=False)  # goes on after the loss of its worker
     hops = models.PositiveIntegerField(default=0)  # agent-to-agent messages; counted on the root
 
     announced = models.BooleanField(default=False)  # its START stands open in the event log
@@ -154,7 +156,7 @@ class Run(models.Model):
             epoch=F("epoch") + 1,
             attempts=F("attempts") + 1,
             started_at=self.started_at or now,
-            last_progress_at=now,
+            last_progress_at=Now(),
         )
         if won:  # the row was read with the session locked, so the rest of it is as it was
             self.status, self.runner_id = self.Status.RUNNING, runner_id
@@ -186,5 +188,5 @@ class Run(models.Model):
         return (
             cls.objects.filter(pk__in=[run.pk for run in first], stop_requested_at=None)
             .unfinished()
-            .update(stop_requested_at=now, stop_requested_by=by, stop_reason=reason)
+            .update(stop_requested_at=Now(), stop_requested_by=by, stop_reason=reason)
         )

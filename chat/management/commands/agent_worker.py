@@ -16,7 +16,7 @@ from django.core.management.base import BaseCommand
 from chat.executor import execute
 from chat.llm import warm_up
 from coordination.conf import conf
-from coordination.supervisor import Supervisor, die_with_parent, new_node_id, say_alive
+from coordination.supervisor import Supervisor, die_with_parent, say_alive
 from coordination.worker import Runner, read_orders
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         asyncio.run(self._supervisor(command, processes))
 
     async def _supervisor(self, command: list[str], processes: int) -> None:
-        supervisor = Supervisor(command, processes=processes, node_id=new_node_id())
+        supervisor = Supervisor(command, processes=processes)
         for signum in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(signum, supervisor.stop)
         self.stdout.write(f"worker node {supervisor.node_id}: {processes} runner process(es)")

@@ -42,7 +42,9 @@ function line(entry) {
     h("p", { title: entry.kind }, who + what, details(entry)));
 }
 
+const SAID = ["run_completed", "run_interrupted", "run_moves"]; // by their kind, all of it
+
 function details({ kind, text, agent_id: agent }) {
-  const rest = kind === "run_completed" || kind === "run_interrupted" ? "" : text.replace(`${agent}: `, "");
+  const rest = SAID.includes(kind) ? "" : text.replace(`${agent}: `, "");
   return rest && h("span", { class: "details", dir: "auto", textContent: ` ${rest}` });
 }
