@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import datetime as dt
 import json
 import logging
 import os
@@ -21,6 +22,8 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+from django.db.models.functions import Now
 
 from . import endings, guard, leases, nodes, wakeups
 from .conf import conf
@@ -209,13 +212,15 @@ class Supervisor:
         now = asyncio.get_running_loop().time()
         deaf = [c for c in self.children.values() if now - c.alive_at > conf.stop_grace]
         for child in deaf:
-            if await db(_has_fenced, child.runner_id):
+            if await db(_has_fenced, child.runner_id, now - child.alive_at):
                 log.error("runner_killed", extra={"runner": child.runner_id, "why": "deaf"})
                 os.kill(child.process.pid, signal.SIGKILL)
 
 
-def _has_fenced(runner_id: str) -> bool:
-    return Lease.objects.filter(runner_id=runner_id, end=Lease.End.FENCED).exists()
+def _has_fenced(runner_id: str, within: float) -> bool:
+    since = Now() - dt.timedelta(seconds=within)
+    fenced = Lease.objects.filter(runner_id=runner_id, end=Lease.End.FENCED)
+    return fenced.filter(released_at__gt=since).exists()
 
 
 def die_with_parent() -> None:

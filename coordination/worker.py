@@ -48,6 +48,7 @@ class Runner:
         self._renewed_at = asyncio.get_running_loop().time()
         self._draining = False
         self._orphans: set[uuid.UUID] = set()
+        self._claiming: uuid.UUID | None = None  # it may be ours by now, and is about to start
         self._helpers: set[asyncio.Task[Any]] = set()
 
     # -- life ----------------------------------------------------------------------------
@@ -105,18 +106,21 @@ class Runner:
             return
         try:
             for run_id, session_id in await db(runs.claimable, free):
-                run = await self._claim(run_id, session_id)
-                if run is not None:
-                    self._start(run)
+                await self._claim(run_id, session_id)
         except Exception:
             log.exception("claim_failed", extra={"runner": self.runner_id})
             await asyncio.sleep(conf.claim_poll)
 
-    async def _claim(self, run_id: uuid.UUID, session_id: uuid.UUID) -> Run | None:
+    async def _claim(self, run_id: uuid.UUID, session_id: uuid.UUID) -> None:
+        self._claiming = run_id
         try:
-            return await db(runs.claim, run_id, session_id, self.runner_id, self.node_id)
+            run = await db(runs.claim, run_id, session_id, self.runner_id, self.node_id)
         except CommitUnknown:
-            return await settled(runs.claimed_by(self.runner_id).filter(pk=run_id).first)
+            run = await settled(runs.claimed_by(self.runner_id).filter(pk=run_id).first)
+        finally:
+            self._claiming = None
+        if run is not None:
+            self._start(run)
 
     def _start(self, run: Run) -> None:
         execution = Execution(run, self.runner_id, self._gate, draining=self._draining)
@@ -198,11 +202,11 @@ class Runner:
             self._background(self._look(run_ids))
 
     async def _look(self, run_ids: list[uuid.UUID]) -> None:
+        executions = {run_id: self.registry.get(run_id) for run_id in run_ids}
         rows = await db(_intents, run_ids)
-        for run_id in run_ids:
-            execution = self.registry.get(run_id)
-            if execution is None:
-                continue
+        for run_id, execution in executions.items():
+            if execution is None or self.registry.get(run_id) is not execution:
+                continue  # what was read may be older than an execution that began meanwhile
             match rows.get(run_id):
                 case (epoch, status, stop) if epoch == execution.run.epoch and status in Run.OWNED:
                     if stop:
@@ -242,7 +246,7 @@ class Runner:
 
         It happens when a settlement failed, as when the database went away in that moment.
         """
-        orphans = {run_id for run_id in held if run_id not in self.registry}
+        orphans = {run_id for run_id in held if run_id not in self.registry} - {self._claiming}
         for run_id in orphans & self._orphans:
             await db(endings.abandoned, run_id, self.runner_id)
         self._orphans = orphans

@@ -7,13 +7,14 @@ import sys
 import time
 
 import pytest
+from django.utils import timezone
 
 from coordination import interrupts, nodes
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Lease, Run
 from coordination.supervisor import Supervisor
-from tests.core import again, at_rest, begin, claim, new_chat, post, send, until
+from tests.core import again, at_rest, back_in_time, begin, claim, new_chat, post, send, until
 
 pytestmark = [
     pytest.mark.usefixtures("core", "hub"),
@@ -116,9 +117,17 @@ async def test_a_runner_that_is_deaf_to_a_fence_is_killed(supervised, monkeypatc
 
 
 async def test_a_runner_that_is_only_quiet_is_left_alone(supervised, monkeypatch):
+    """One of its runs was fenced long ago: that it has survived."""
     monkeypatch.setattr(conf, "stop_grace", 0.05)
     supervisor = supervised(DEAF)
     (child,) = await children(supervisor)
+
+    def fence_one_long_ago():
+        run = claim(post(new_chat()), child.runner_id, supervisor.node_id)
+        Lease.objects.filter(run=run).update(end="fenced", released_at=timezone.now())
+        back_in_time(Lease.objects.filter(run=run), 60, "released_at")
+
+    await db(fence_one_long_ago)
     await asyncio.sleep(0.1)
     await supervisor._kill_the_deaf()
     assert child.process.returncode is None

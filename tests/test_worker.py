@@ -1,7 +1,9 @@
 """A runner claims, obeys rows, and lets go of every run in exactly one way."""
 
 import asyncio
+import dataclasses
 import json
+import threading
 import uuid
 
 import pytest
@@ -154,6 +156,55 @@ async def test_a_lease_that_nothing_here_executes_is_settled_at_the_second_beat(
         await asyncio.gather(*it.runner._helpers)
         assert (await db(again, run)).status == "queued"
         it.runner.concurrency = 1
+        assert (await ended(run)).status == "completed"
+
+
+async def test_a_claim_that_is_being_answered_is_no_orphan(chat, no_hints, monkeypatch):
+    """It has committed, and its runner has not heard so yet: beats may come meanwhile."""
+    real = runs.claim
+    committed, go_on = threading.Event(), threading.Event()
+
+    def claim(*args):
+        run = real(*args)
+        committed.set()
+        assert go_on.wait(10)
+        return run
+
+    monkeypatch.setattr(runs, "claim", claim)
+    async with node(ScriptedModel()) as it:
+        it.beating = False
+        run = await queued(chat)
+        await asyncio.to_thread(committed.wait, 10)
+        for _ in range(3):
+            await it.beat()
+            await asyncio.gather(*it.runner._helpers)
+        assert (await db(again, run)).epoch == 1
+        go_on.set()
+        assert (await ended(run)).status == "completed"
+
+
+async def test_a_look_that_is_older_than_an_execution_ends_nothing(chat, no_hints, monkeypatch):
+    gate = Gate()
+    old = asyncio.Event()
+
+    async def stale(intents, run_ids):
+        await old.wait()
+        return {}  # as it was when the run was another's
+
+    async with node(ScriptedModel(assistant=[[gate]])) as it:
+        run = await queued(chat)
+        await gate.reached()
+        with monkeypatch.context() as patched:
+            patched.setattr(worker, "db", stale)
+            looking = asyncio.ensure_future(it.runner._look([run.pk]))
+            await asyncio.sleep(0)
+        now = it.runner.registry.get(run.pk)
+        it.runner.registry.add(dataclasses.replace(now))  # left, and claimed again here
+        old.set()
+        await looking
+        assert it.runner.registry.get(run.pk).cause is None
+        it.runner.registry.add(now)
+        gate.open()
         assert (await ended(run)).status == "completed"
 
 
