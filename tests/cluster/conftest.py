@@ -69,6 +69,10 @@ SHORT_TIMES = {
     "AGENT_GUARD_INTERVAL": "0.5",
     "AGENT_DRAIN": "1",
 }
+LEASE, GRACE, BEAT = (
+    float(SHORT_TIMES[f"AGENT_{name}"])
+    for name in ("LEASE_TTL", "LEASE_GRACE", "HEARTBEAT_INTERVAL")
+)
 
 
 @pytest.fixture(scope="session")
