@@ -28,16 +28,24 @@ from tests.cluster.client import PATIENCE, Api, Chat, eventually
 from tests.fakes.openai_server import FakeOpenAIProcess, Step
 from tests.faults.proxy import RedisProxy
 
+SHORT_TIMES = {
+    "AGENT_LEASE_TTL": "4",
+    "AGENT_HEARTBEAT_INTERVAL": "1",
+    "AGENT_LEASE_GRACE": "1",
+    "AGENT_GUARD_INTERVAL": "0.5",
+    "AGENT_DRAIN": "1",
+}
+
 
 class Site:
     """A cluster in which every agent is played by the provider's script."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, env: Mapping[str, str] = SHORT_TIMES) -> None:
         self.provider = FakeOpenAIProcess()
         self.network = RedisProxy()
         self.effects = folder / "effects"
         self._folder = folder
-        self._env = dict(env or {})
+        self._env = dict(env)
         self._open = ExitStack()
         self.token = cache(self._token)
         self._whole: list[int] = []
@@ -113,6 +121,18 @@ class Site:
             if self.owner(chat, agent_id) is worker:
                 return chat
             chat.interrupt()
+
+    def rows(self, sql: str) -> list[list[str]]:
+        """What only the database knows."""
+        mariadb = self.cluster.mariadb
+        answer = mariadb.query(f"USE {mariadb.database}; {sql}")
+        return [line.split("\t") for line in answer.splitlines()]
+
+    def open_leases(self) -> list[list[str]]:
+        """Leases of runs that somebody executes, or should."""
+        return self.rows(
+            "SELECT run_id, runner_id FROM coordination_lease WHERE released_at IS NULL"
+        )
 
     def others(self, worker: WorkerNode) -> list[WorkerNode]:
         return [node for node in self.cluster.workers if node is not worker]

@@ -127,7 +127,7 @@ def test_late_and_repeated_broadcasts_hit_no_later_run(site):
 
 
 def test_a_stop_ends_a_deep_tree_over_nodes(site):
-    """One in a long tool, one queued behind it, one that has a child: nothing is born afterwards."""
+    """One is in a long tool, one queued behind it, one has a child: nothing is born afterwards."""
     task = {"to": "researcher", "content": "$SCRIPT"}
     child = {"to": "reviewer", "content": "$SCRIPT"}
     tree = {
@@ -218,7 +218,7 @@ def test_a_stop_races_a_completion(site):
     lead = 0.02  # seconds: room to press before the provider goes on
     later = 0.0  # seconds by which the stop is pressed after the provider goes on
     won = Counter()
-    for number in range(200 if IN_FULL else 40):
+    for number in range(200 if IN_FULL else 24):
         chat = site.session()
         other = chat.at(site.web(1 + number % 2))
         script = site.play(assistant=[[{"text": "one "}, {"hang": chat.id}, {"text": "two"}]])
@@ -236,10 +236,11 @@ def test_a_stop_races_a_completion(site):
         (ax,) = customs(log, "ax")
         stopped = end["outcome"]["type"] == "cancelled"
         assert ax["status"] == ("interrupted" if stopped else "completed")
-        assert answer["status"] in (["stopped"] if stopped else ["already_finished", "no_active_run"])
+        said = {"stopped"} if stopped else {"already_finished", "no_active_run"}
+        assert answer["status"] in said
         assert {run["status"] for run in answer["runs"]} <= {ax["status"]}
-        (said,) = [m["content"] for m in chat.messages() if m["role"] == "assistant"]
-        assert said in (["one ", "one two"] if stopped else ["one two"])
+        (kept,) = [m["content"] for m in chat.messages() if m["role"] == "assistant"]
+        assert kept in (["one ", "one two"] if stopped else ["one two"])
         won[end["outcome"]["type"]] += 1
         later += 0.002 if stopped else -0.002
     assert len(won) == 2, won

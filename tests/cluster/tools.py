@@ -53,10 +53,14 @@ async def die(context: ToolContext) -> str:
 @tool(repeatable=False)
 async def effect(context: ToolContext, seconds: float = 0) -> str:
     """One line in a file for each time that it took effect; then it takes a while to say so."""
-    with Path(os.environ["TEST_EFFECTS"]).open("a") as effects:
-        effects.write(f"{context.idempotency_key}\n")
+    _note(context.idempotency_key)
     await asyncio.sleep(seconds)
     return "done"
+
+
+def _note(effect: str) -> None:
+    with Path(os.environ["TEST_EFFECTS"]).open("a") as effects:
+        effects.write(f"{effect}\n")
 
 
 def give() -> None:
