@@ -1,4 +1,4 @@
-"""A fixed part of ``make chaos``: people talk, everything breaks, and nothing is lost or doubled."""
+"""A fixed part of ``make chaos``: people talk, everything breaks, nothing is lost or doubled."""
 
 from tests.cluster.conftest import IN_FULL
 from tests.faults.rounds import play_round

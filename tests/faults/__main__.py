@@ -44,11 +44,12 @@ def figures(reports: list[Report]) -> str:
     operations = sum((report.operations for report in reports), Counter())
     faults = sum((report.faults for report in reports), Counter())
     found = sum(len(report.violations) for report in reports)
+    healing = max(report.healing for report in reports)
+    resting = max(report.resting for report in reports)
+    totals = f"{len(reports)} rounds, {operations.total()} operations, {faults.total()} faults"
     lines = [
-        f"{len(reports)} rounds, {operations.total()} operations, {faults.total()} faults, "
-        f"{found} violations",
-        f"longest: healed in {max(report.healing for report in reports):.1f} s, "
-        f"at rest {max(report.resting for report in reports):.1f} s later",
+        f"{totals}, {found} violations",
+        f"longest: healed {healing:.1f} s, rest {resting:.1f} s",
     ]
     lines += [f"{count:6}  {what}" for what, count in sorted((operations + faults).items())]
     return "\n".join(lines)

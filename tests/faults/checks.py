@@ -74,6 +74,7 @@ def violations(evidence: Evidence) -> Iterator[str]:
 
 def every_acknowledged_message_is_there_once_and_in_order(e: Evidence) -> Iterator[str]:
     there = [m["content"] for m in e.messages["assistant"] if m["role"] == "user"]
+    there += [waiting["content"] for waiting in e.snapshot["queue"]]  # behind an open question
     sent = [message.content for message in e.talk.sent]
     if there != sent:
         keys = [content.split()[-1] for content in there]

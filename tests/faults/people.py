@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import httpx
@@ -145,9 +146,8 @@ class Conversation:
         snapshot = self._try("look", lambda chat: chat.snapshot())
         for question in snapshot["questions"] if snapshot else ():
             payload = self._random.choice([True, False])
-            answered = self._try(
-                "answer", lambda chat, q=question: chat.respond(q["id"], payload=payload)
-            )
+            answer = partial(Chat.respond, question_id=question["id"], payload=payload)
+            answered = self._try("answer", answer)
             self._note("answered" if answered else "not answered", question["id"])
 
     def _try(self, what: str, call: Callable[[Chat], T]) -> T | None:
