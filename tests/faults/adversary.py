@@ -110,5 +110,5 @@ def _do(strike: Callable[[], object], mend: Mend) -> Mend:
 
 
 def _again(node: Node) -> None:
-    node.terminate()
+    node.kill()  # if it is still about to leave
     node.launch()
