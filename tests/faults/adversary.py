@@ -10,7 +10,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from redis import Redis
@@ -39,7 +39,7 @@ def trouble(site: Site, chance: random.Random, seconds: float, history: History)
                 mend()
                 history.note(FAULT, "mended", target)
         targets = _targets(site)
-        free = sorted(set(targets) - set(broken))
+        free = sorted(target for target in targets if not _would_silence_people(target, broken))
         if len(broken) < AT_ONCE:
             target = chance.choice(free)
             fault, strike = chance.choice(targets[target])
@@ -50,6 +50,12 @@ def trouble(site: Site, chance: random.Random, seconds: float, history: History)
     for _, mend in broken.values():
         mend()
     history.note(FAULT, "mended", "everything")
+
+
+def _would_silence_people(target: str, broken: Collection[str]) -> bool:
+    """What is broken already, and the last web node: nobody could do anything meanwhile."""
+    web = target.startswith("web") and any(name.startswith("web") for name in broken)
+    return web or target in broken
 
 
 def _targets(site: Site) -> dict[str, list[tuple[str, Callable[[], Mend]]]]:
