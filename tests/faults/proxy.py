@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -143,7 +142,7 @@ class RedisProxy:
 
     def _deliver(self, writer: asyncio.StreamWriter, data: bytes) -> None:
         self.late -= 1
-        with suppress(OSError):
+        if not writer.is_closing():
             writer.write(data)
 
 
