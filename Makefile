@@ -3,12 +3,14 @@
 PYTHON ?= python3
 PORT ?= 8000
 ARGS ?=
+MINUTES ?= 10
+SEED ?=
 VENV := .venv
 RUN_READY := $(VENV)/.ready-to-run
 TEST_READY := $(VENV)/.ready-to-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check clean
+.PHONY: help run test chaos check clean
 
 help: ## This list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 8
@@ -18,6 +20,9 @@ run: $(RUN_READY) ## A chat in the browser: make run PORT=8000
 
 test: $(TEST_READY) ## The whole suite, twice: SQLite with Valkey, MariaDB with Redis. ARGS="tests/foo.py -k bar"
 	@$(VENV)/bin/python scripts/test.py $(ARGS)
+
+chaos: $(TEST_READY) ## Break everything at random and look what is left. MINUTES=10 SEED=1
+	@$(VENV)/bin/python -m tests.faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: $(TEST_READY) ## Format, lint, types, Django's checks, migrations, imports
 	@sh scripts/check.sh

@@ -202,7 +202,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     options = parser.parse_args()
     kept = True
-    with tempfile.TemporaryDirectory(prefix="agentsite-") as folder, Site(Path(folder)) as site:
+    folder = tempfile.TemporaryDirectory(prefix="agentsite-")
+    with folder as place, Site(Path(place), env={}, direct=True) as site:
         say(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         say(HEAD)
         for measure in FIGURES:

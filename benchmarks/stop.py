@@ -178,7 +178,7 @@ def main() -> int:
     # One runner takes sixteen runs unless it is told otherwise.
     env = {"AGENT_CONCURRENCY": str(max(16, *options.streams))}
     folder = tempfile.TemporaryDirectory(prefix="agentsite-")
-    with folder as place, Site(Path(place), env=env) as site:
+    with folder as place, Site(Path(place), env=env, direct=True) as site:
         say(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         say(HEAD)
         raw = raw_cost(site)

@@ -99,14 +99,14 @@ async def test_metrics_count_what_is_under_way_and_name_nobody(client):
 
 async def test_metrics_count_what_has_lately_happened(client):
     from coordination import endings
-    from tests.core import back_in_time, lease_of, new_chat, post
+    from tests.core import back_in_time, judge, lease_of, new_chat, post
     from tests.core import claim as claimed
 
     def happen():
         endings.handed_over(claimed(post(new_chat())), by="r1")
         for end in ("crashed", "crashed", "lease_expired"):
-            endings.lost(lease_of(claimed(post(new_chat()))), end=end, by="g")
-        endings.lost(lease_of(claimed(post(new_chat()))), end="crashed", by="g")
+            judge(claimed(post(new_chat())), end)
+        judge(claimed(post(new_chat())), "crashed")
         old = Lease.objects.order_by("-pk")[:1].values_list("pk", flat=True)
         back_in_time(Lease.objects.filter(pk=old[0]), 601, "released_at")
         worklog.write(None, "guard_late", "did not look", level="warning")

@@ -150,6 +150,12 @@ class Chat:
         """A reader of the stream; without a cursor it begins with the state as it is."""
         return Reader(self.api, f"/api/chat/{self.id}/events", cursor, last_event_id)
 
+    def log(self) -> list[Arrived]:
+        """Everything the session has logged until now."""
+        cursor = int(self.snapshot()["cursor"])
+        with self.events(0) as reader:
+            return reader.until(lambda all_: list(all_) if all_ and all_[-1].id >= cursor else None)
+
     def socket(self, **query: int) -> Socket:
         return Socket(self.api, self.id, query)
 

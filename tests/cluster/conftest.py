@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from agentsite.cluster import Cluster
-from tests.cluster.site import Site
+from tests.cluster.site import SHORT_TIMES, Site
 
 HERE = Path(__file__).parent
 TIMEOUT = 300  # seconds: a hang, not a busy machine. The first test starts the site
@@ -62,20 +62,15 @@ def cluster(start_cluster: Callable[..., Cluster]) -> Cluster:
 # As often as the trials ask for: some minutes more.
 IN_FULL = bool(os.environ.get("TRIALS_IN_FULL"))
 
-SHORT_TIMES = {
-    "AGENT_LEASE_TTL": "4",
-    "AGENT_HEARTBEAT_INTERVAL": "1",
-    "AGENT_LEASE_GRACE": "1",
-    "AGENT_GUARD_INTERVAL": "0.5",
-    "AGENT_DRAIN": "1",
-    "AGENT_STOP_GRACE": "4",
-}
+LEASE, GRACE, BEAT = (
+    float(SHORT_TIMES[f"AGENT_{name}"])
+    for name in ("LEASE_TTL", "LEASE_GRACE", "HEARTBEAT_INTERVAL")
+)
 
 
 @pytest.fixture(scope="session")
 def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    env = {**SHORT_TIMES, "DJANGO_SETTINGS_MODULE": "tests.cluster.settings"}
-    with Site(tmp_path_factory.mktemp("site"), env=env) as site:
+    with Site(tmp_path_factory.mktemp("site")) as site:
         yield site
 
 

@@ -4,7 +4,8 @@ with Site(folder) as site:
     chat = site.session("alice")            # through web node 1
     chat.at(site.web(2)).post(site.play(assistant=[[{"text": "hi"}]]))
     site.owner(chat, "assistant").kill()    # the worker node that executes it
-    site.heal()                             # all nodes run again
+    site.network.cut()                      # nobody reaches Redis
+    site.heal()                             # all nodes run again, and reach each other
 """
 
 from __future__ import annotations
@@ -25,15 +26,31 @@ from agentsite.nodes import WebNode, WorkerNode
 from agentsite.processes import free_port
 from tests.cluster.client import PATIENCE, Api, Chat, eventually
 from tests.fakes.provider import FakeProcess, Step
+from tests.faults.proxy import RedisProxy
+
+SHORT_TIMES = {
+    "AGENT_LEASE_TTL": "4",
+    "AGENT_HEARTBEAT_INTERVAL": "1",
+    "AGENT_LEASE_GRACE": "1",
+    "AGENT_GUARD_INTERVAL": "0.5",
+    "AGENT_DRAIN": "1",
+    "AGENT_STOP_GRACE": "4",
+}
 
 
 class Site:
     """A cluster in which every agent is played by the provider's script."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, env: Mapping[str, str] = SHORT_TIMES, *, direct: bool = False
+    ) -> None:
+        """``direct``: without the proxy before Redis, for whoever measures."""
+        self._direct = direct
         self.provider = FakeProcess()
+        self.network = RedisProxy()
+        self.effects = folder / "effects"
         self._folder = folder
-        self._env = dict(env or {})
+        self._env = dict(env)
         self._open = ExitStack()
         self.token = cache(self._token)
         self._whole: list[int] = []
@@ -41,8 +58,17 @@ class Site:
     def __enter__(self) -> Self:
         with ExitStack() as undo:
             undo.enter_context(self.provider)
-            env = {**self.provider.env, **self._env}
-            self.cluster = undo.enter_context(Cluster(self._folder, web=2, workers=2, env=env))
+            undo.enter_context(self.network)
+            env = {
+                **self.provider.env,
+                "DJANGO_SETTINGS_MODULE": "tests.cluster.settings",
+                **({} if self._direct else {"REDIS_URL": self.network.url}),
+                "TEST_EFFECTS": str(self.effects),
+                **self._env,
+            }
+            self.cluster = Cluster(self._folder, web=2, workers=2, env=env)
+            self.network.upstream = self.cluster.redis.port
+            undo.enter_context(self.cluster)
             self.heal()
             self._open = undo.pop_all()
         return self
@@ -92,6 +118,27 @@ class Site:
         assert runner
         return next(n for n in self.cluster.workers if f"-{n.pid}-" in runner)
 
+    def started_on(self, worker: WorkerNode, script: str, agent_id: str = "assistant") -> Chat:
+        """A session in which this node executes the agent of a script that hangs."""
+        while True:
+            chat = self.session()
+            chat.post(script)
+            if self.owner(chat, agent_id) is worker:
+                return chat
+            chat.interrupt()
+
+    def rows(self, sql: str) -> list[list[str]]:
+        """What only the database knows."""
+        mariadb = self.cluster.mariadb
+        answer = mariadb.query(f"USE {mariadb.database}; {sql}")
+        return [line.split("\t") for line in answer.splitlines()]
+
+    def open_leases(self) -> list[list[str]]:
+        """Leases of runs that somebody executes, or should."""
+        return self.rows(
+            "SELECT run_id, runner_id FROM coordination_lease WHERE released_at IS NULL"
+        )
+
     def others(self, worker: WorkerNode) -> list[WorkerNode]:
         return [node for node in self.cluster.workers if node is not worker]
 
@@ -108,11 +155,13 @@ class Site:
         return node.start()
 
     def heal(self) -> None:
-        """Start whatever was ended, and wait until every node is useful."""
-        self.cluster.mariadb.start()
-        self.cluster.redis.start()
+        """Start whatever was ended, thaw what was frozen, and wait until every node is useful."""
+        self.network.mend()
+        for service in (self.cluster.mariadb, self.cluster.redis):
+            service.thaw()
+            service.start()
         for node in self.cluster.nodes:
-            node.launch()
+            node.launch().thaw()
         for node in self.cluster.nodes:
             node.wait_ready()
         if self._whole == self._pids():

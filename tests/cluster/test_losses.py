@@ -7,12 +7,7 @@ import time
 import pytest
 
 from tests.cluster.client import PATIENCE, Reader, custom, customs, finished, first, texts
-from tests.cluster.conftest import SHORT_TIMES
-
-LEASE, GRACE, BEAT = (
-    float(SHORT_TIMES[f"AGENT_{name}"])
-    for name in ("LEASE_TTL", "LEASE_GRACE", "HEARTBEAT_INTERVAL")
-)
+from tests.cluster.conftest import BEAT, GRACE, LEASE
 
 
 def hang_in_a_sub_agent(site, chat):

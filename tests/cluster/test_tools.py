@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.client import Refused, custom, eventually, finished, first
-from tests.cluster.conftest import SHORT_TIMES
+from tests.cluster.site import SHORT_TIMES
 
 ACK = 3  # seconds; AGENT_STOP_ACK as it comes
 GRACE = float(SHORT_TIMES["AGENT_STOP_GRACE"])

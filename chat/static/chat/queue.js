@@ -39,12 +39,12 @@ export class Queue {
   #item(item) {
     if (this.editing?.id === item.id) return h("li", {}, this.editing.form);
     const text = item.content.length > BEGINNING ? `${item.content.slice(0, BEGINNING)}…` : item.content;
-    const button = (does, name, onclick) =>
-      h("button", { type: "button", class: "icon-button", data: { id: item.id, does }, title: t(`queue_${does}`, { text }), "aria-label": t(`queue_${does}`, { text }), onclick }, icon(name));
+    const button = (does, name, label, onclick) =>
+      h("button", { type: "button", class: "icon-button", data: { id: item.id, does }, title: label, "aria-label": label, onclick }, icon(name));
     return h("li", {},
       h("span", { textContent: item.content, dir: "auto", title: item.content }),
-      button("edit", "edit", () => this.#edit(item)),
-      button("remove", "trash", () => this.#remove(item)));
+      button("edit", "edit", t("queue_edit", { text }), () => this.#edit(item)),
+      button("remove", "trash", t("queue_remove", { text }), () => this.#remove(item)));
   }
 
   #edit(item) {
