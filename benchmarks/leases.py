@@ -281,8 +281,8 @@ def measure(held: Sequence[int], kills: int) -> int:
                 say(cost.row())
                 say(seeds(count, cluster, BEATS * conf.heartbeat_interval).row())
                 kept = kept and cost.cores < OF_A_CORE
-    folder = tempfile.TemporaryDirectory(prefix="agentsite-")
-    with folder as place, Site(Path(place), env={}, direct=True) as site:
+    own = tempfile.TemporaryDirectory(prefix="agentsite-")
+    with own as place, Site(Path(place), env={}, direct=True) as site:
         say(HEAD)
         for figure in deaths(site, kills):
             say(figure.row())

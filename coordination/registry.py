@@ -34,6 +34,7 @@ class Execution:
     cause: Cause | None = None
     begun: bool = False  # between its first line and its settlement a task can be cancelled
     draining: bool = False  # at the next saved step, hand over
+    alone: bool = False  # its runner executes nothing beside it
     claimed_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
 
     def begin(self) -> None:
@@ -68,6 +69,11 @@ class Registry:
 
     def __contains__(self, run_id: uuid.UUID) -> bool:
         return run_id in self._by_run
+
+    @property
+    def is_taken_by_one(self) -> bool:
+        """Whether an execution here is to have no neighbour."""
+        return any(execution.alone for execution in self._by_run.values())
 
     def add(self, execution: Execution) -> None:
         """Register before the first line of the run is executed."""

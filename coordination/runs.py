@@ -11,9 +11,10 @@ import datetime as dt
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import F
+from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -89,10 +90,29 @@ def put_first(session: Session, run: Run) -> None:
         Run.objects.filter(pk=other.pk).update(position=place)
 
 
-def claimable(limit: int) -> list[tuple[uuid.UUID, uuid.UUID]]:
-    """(run, session) pairs that a runner may try to claim, oldest first."""
+@dataclass(frozen=True)
+class Claimable:
+    """A queued run. ``alone``: it is on its last attempt, and to have no neighbour in it."""
+
+    run_id: uuid.UUID
+    session_id: uuid.UUID
+    alone: bool
+
+
+def claimable(limit: int, *, idle: bool) -> list[Claimable]:
+    """What a runner may try to claim, oldest first; ``idle``: it executes nothing now.
+
+    When a process dies nobody knows which of its runs has killed it, so each has lost an attempt.
+    The last one is made alone: then it dies of nothing but its own doing. If no runner falls idle
+    within ``AGENT_SOLITUDE`` it is made beside others.
+    """
+    patience = timezone.now() - dt.timedelta(seconds=conf.solitude)
+    suspect = Q(attempts__gte=max(1, conf.max_attempts - 1), queued_at__gt=patience)
     rows = Run.objects.claimable().filter(stop_requested_at=None)
-    return list(rows.values_list("pk", "session_id")[:limit])
+    if not idle:
+        rows = rows.exclude(suspect)
+    marked = rows.annotate(alone=Case(When(suspect, then=True), default=False))
+    return [Claimable(*row) for row in marked.values_list("pk", "session_id", "alone")[:limit]]
 
 
 @unit_of_work

@@ -105,25 +105,28 @@ class Runner:
         if free <= 0 or self._draining or not self._gate.is_set():
             return
         try:
-            for run_id, session_id in await db(runs.claimable, free):
-                await self._claim(run_id, session_id)
+            for found in await db(runs.claimable, free, idle=not len(self.registry)):
+                if self.registry.is_taken_by_one or (found.alone and len(self.registry)):
+                    continue
+                await self._claim(found)
         except Exception:
             log.exception("claim_failed", extra={"runner": self.runner_id})
             await asyncio.sleep(conf.claim_poll)
 
-    async def _claim(self, run_id: uuid.UUID, session_id: uuid.UUID) -> None:
-        self._claiming = run_id
+    async def _claim(self, found: runs.Claimable) -> None:
+        self._claiming = found.run_id
+        ids = found.run_id, found.session_id
         try:
-            run = await db(runs.claim, run_id, session_id, self.runner_id, self.node_id)
+            run = await db(runs.claim, *ids, self.runner_id, self.node_id)
         except CommitUnknown:
-            run = await settled(runs.claimed_by(self.runner_id).filter(pk=run_id).first)
+            run = await settled(runs.claimed_by(self.runner_id).filter(pk=found.run_id).first)
         finally:
             self._claiming = None
         if run is not None:
-            self._start(run)
+            self._start(run, alone=found.alone)
 
-    def _start(self, run: Run) -> None:
-        execution = Execution(run, self.runner_id, self._gate, draining=self._draining)
+    def _start(self, run: Run, *, alone: bool = False) -> None:
+        execution = Execution(run, self.runner_id, self._gate, draining=self._draining, alone=alone)
         self.registry.add(execution)
         execution.task = asyncio.ensure_future(self._carry_out(execution))
         mine = Held(run.pk, run.session_id, run.agent_id, self.runner_id, run.epoch)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cluster.client import Arrived
 from tests.fakes.provider import Exchange
-from tests.faults.checks import RunRow, violations
+from tests.faults.checks import TOLD_LATE, RunRow, violations
 from tests.faults.people import Sent, StopAnswer
 from tests.faults.proxy import frames
 
@@ -74,7 +74,7 @@ WRONGS = {
     "every_run_has_ended": lambda e: e.log.append(e.log[-1]),
     "every_task": lambda e: e.inbox.pop(),
     "every_task_has_one": lambda e: e.inbox.append(e.inbox[-1]),
-    "stopped_was": lambda e: setattr(e.asked[0], "started", 11.0),
+    "stopped_was": lambda e: setattr(e.asked[0], "started", 10 + 2 * TOLD_LATE),
     "stopped_was_true": lambda e: e.talk.stops[0].runs.update({RUN: "completed"}),
     "no_provider": lambda e: e.asked[0].end("refused", "no such tool call"),
     "no_tool": lambda e: e.site.effects.write_text(f"{RUN}:call\n{RUN}:call\n"),

@@ -48,20 +48,22 @@ def test_a_run_that_is_owned_is_not_claimed_again(chat, master):
 
 def test_a_run_without_its_lane_is_not_claimable(chat, master):
     waiting = post(chat, "behind")
-    assert [pk for pk, _ in runs.claimable(10)] == []
+    assert [found.run_id for found in runs.claimable(10, idle=True)] == []
     assert runs.claim(waiting.pk, chat.pk, "r2", "n2") is None
 
 
 def test_the_oldest_is_claimed_first():
     waiting = [post(new_chat()) for _ in range(3)]
-    assert [pk for pk, _ in runs.claimable(10)] == [run.pk for run in waiting]
-    assert [pk for pk, _ in runs.claimable(2)] == [run.pk for run in waiting[:2]]
+    assert [found.run_id for found in runs.claimable(10, idle=True)] == [run.pk for run in waiting]
+    assert [found.run_id for found in runs.claimable(2, idle=True)] == [
+        run.pk for run in waiting[:2]
+    ]
 
 
 def test_a_run_that_is_to_stop_is_not_claimed(chat):
     run = post(chat)
     Run.objects.filter(pk=run.pk).update(stop_requested_at=run.queued_at)
-    assert runs.claimable(10) == []
+    assert runs.claimable(10, idle=True) == []
     assert runs.claim(run.pk, chat.pk, "r1", "n1") is None
 
 

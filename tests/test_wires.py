@@ -258,12 +258,12 @@ def unclaimed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, str]]:
     hidden: set[tuple[Any, str]] = set()
     real = runs.claimable
 
-    def some(limit: int) -> list[Any]:
+    def some(limit: int, *, idle: bool) -> list[runs.Claimable]:
         agents = dict(Run.objects.filter(status="queued").values_list("pk", "agent_id"))
         return [
-            (run, session)
-            for run, session in real(limit + len(hidden))
-            if (session, agents.get(run)) not in hidden
+            found
+            for found in real(limit + len(hidden), idle=idle)
+            if (found.session_id, agents.get(found.run_id)) not in hidden
         ][:limit]
 
     monkeypatch.setattr(runs, "claimable", some)

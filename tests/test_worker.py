@@ -11,7 +11,7 @@ import pytest
 from coordination import endings, interrupts, leases, runs, worker
 from coordination.conf import conf
 from coordination.db import db
-from coordination.models import Lease
+from coordination.models import Lease, Run
 from coordination.worker import Runner
 from tests.core import again, at_rest, ended, judge, new_chat, node, post, until
 from tests.fakes.step_model import Gate, ScriptedModel
@@ -157,6 +157,40 @@ async def test_a_lease_that_nothing_here_executes_is_settled_at_the_second_beat(
         assert (await db(again, run)).status == "queued"
         it.runner.concurrency = 1
         assert (await ended(run)).status == "completed"
+
+
+@pytest.mark.parametrize("patience", [30, 0])
+async def test_a_last_attempt_is_made_alone_or_after_a_while_beside_others(
+    no_hints, monkeypatch, patience
+):
+    """Whether it, or a neighbour, has killed the processes in which it was tried before."""
+    monkeypatch.setattr(conf, "solitude", patience)
+    gates = [Gate(), Gate(), Gate()]
+    chats = [await db(new_chat) for _ in gates]
+    model = ScriptedModel(assistant=[[gate] for gate in gates])
+    async with node(model) as it:
+        busy = await queued(chats[0])
+        await gates[0].reached()
+        it.runner.concurrency = 0
+        suspect = await queued(chats[1])
+        last = Run.objects.filter(pk=suspect.pk)
+        await db(last.update, attempts=conf.max_attempts - 1)
+        it.runner.concurrency = 16
+        if not patience:
+            await gates[1].reached()
+            return
+        await asyncio.gather(*[it.runner._claim_some() for _ in range(3)])
+        assert (await db(again, suspect)).status == "queued"
+        gates[0].open()
+        await gates[1].reached()
+        other = await queued(chats[2])
+        await asyncio.gather(*[it.runner._claim_some() for _ in range(3)])
+        assert (await db(again, other)).status == "queued"
+        gates[1].open()
+        await gates[2].reached()
+        gates[2].open()
+        for run in (busy, suspect, other):
+            assert (await ended(run)).status == "completed"
 
 
 async def test_a_claim_that_is_being_answered_is_no_orphan(chat, no_hints, monkeypatch):

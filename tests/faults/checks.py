@@ -14,8 +14,7 @@ from functools import cached_property
 
 from tests.cluster.client import TERMINAL, Arrived, Json, customs, is_question, texts
 from tests.cluster.site import Site
-from tests.fakes.openai_server import content_of
-from tests.fakes.provider import Exchange
+from tests.fakes.provider import Exchange, content_of
 from tests.faults.people import Conversation
 
 TOLD_LATE = 0.1  # seconds that the provider may take to read what was sent before the stop
@@ -182,7 +181,7 @@ def _key_of(exchange: Exchange) -> str:
     """The key of the person's message that a model call answers, at whatever depth."""
     for message in reversed(exchange.request["messages"]):
         if message["role"] == "user":
-            found = re.findall(r"script:\S+ (\S+)", content_of(message))
+            found = re.findall(r"script:\S+ (\S+)", content_of(message.get("content")))
             if found:
                 return str(found[-1])
     return ""
