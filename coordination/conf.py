@@ -62,7 +62,7 @@ class Conf(BaseSettings):
     claim_poll: float = Field(1, gt=0, description="the poll behind the wake-up for new work")
     concurrency: int = Field(16, ge=1, description="runs at once in one runner")
     solitude: float = Field(
-        30, ge=0, description="how long a run on its last attempt waits for a runner of its own"
+        10, ge=0, description="a last attempt: how long it waits for, and then has, its own runner"
     )
     restart_pause: float = Field(
         0.5, ge=0, description="so that a runner that dies at birth cannot spin"

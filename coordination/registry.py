@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .conf import conf
 from .models import Run
 
 
@@ -72,8 +73,9 @@ class Registry:
 
     @property
     def is_taken_by_one(self) -> bool:
-        """Whether an execution here is to have no neighbour."""
-        return any(execution.alone for execution in self._by_run.values())
+        """Whether an execution here is to have no neighbour yet: one that hangs may not for ever."""
+        since = asyncio.get_running_loop().time() - conf.solitude
+        return any(e.alone and e.claimed_at > since for e in self._by_run.values())
 
     def add(self, execution: Execution) -> None:
         """Register before the first line of the run is executed."""

@@ -103,8 +103,8 @@ def claimable(limit: int, *, idle: bool) -> list[Claimable]:
     """What a runner may try to claim, oldest first; ``idle``: it executes nothing now.
 
     When a process dies nobody knows which of its runs has killed it, so each has lost an attempt.
-    The last one is made alone: then it dies of nothing but its own doing. If no runner falls idle
-    within ``AGENT_SOLITUDE`` it is made beside others.
+    The last one is made alone: then it dies of nothing but its own doing. It waits for an idle
+    runner for ``AGENT_SOLITUDE``, and has that runner to itself for as long.
     """
     patience = timezone.now() - dt.timedelta(seconds=conf.solitude)
     suspect = Q(attempts__gte=max(1, conf.max_attempts - 1), queued_at__gt=patience)

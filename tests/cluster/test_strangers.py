@@ -13,6 +13,7 @@ NOBODY = None
 BODIES = {
     "/messages": {"content": "hello", "on_busy": "interrupt"},
     "/respond": {"question_id": str(uuid.uuid4()), "payload": "yes"},
+    "/queue/{message_id}": {"content": "mine now"},
     "": {"title": "mine now"},
 }
 
@@ -47,7 +48,7 @@ def calls(site, sid, mid):
         for verb in verbs:
             if "{sid}" in path:
                 body = BODIES.get(path.partition("{sid}")[2]) if verb != "get" else None
-                yield verb.upper(), path.format(sid=sid, mid=mid), body
+                yield verb.upper(), path.format(sid=sid, mid=mid, message_id=mid), body
 
 
 def agui_input(sid):

@@ -69,6 +69,7 @@ class Sent:
     content: str
     key: str
     run_id: str
+    interrupts: bool = False  # so its turn comes before those that wait
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Conversation:
             if answer is not None:
                 break
             time.sleep(TRY_AGAIN)
-        self.sent.append(Sent(content, key, answer["run_id"]))
+        self.sent.append(Sent(content, key, answer["run_id"], on_busy == "interrupt"))
         self._note(f"said ({kind}, {on_busy})", f"{key} → {answer}")
 
     def _stop(self) -> None:
