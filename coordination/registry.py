@@ -73,7 +73,7 @@ class Registry:
 
     @property
     def is_taken_by_one(self) -> bool:
-        """Whether an execution here is to have no neighbour yet: one that hangs may not for ever."""
+        """Whether an execution here is to have no neighbour yet."""
         since = asyncio.get_running_loop().time() - conf.solitude
         return any(e.alone and e.claimed_at > since for e in self._by_run.values())
 
