@@ -198,8 +198,8 @@ async def test_a_run_that_is_told_to_leave_before_its_first_line_leaves(chat, mo
     model = ScriptedModel()
     real = Runner._start
 
-    def start(runner, run):
-        real(runner, run)
+    def start(runner, run, *, alone):
+        real(runner, run, alone=alone)
         told.append(run)
         runner.registry.get(run.pk).cancel(Cause.HANDOVER)
         monkeypatch.setattr(Runner, "_start", real)
