@@ -478,6 +478,7 @@ async def test_a_stream_stands_still_while_the_lease_is_in_doubt_and_can_be_stop
         it.beating = False
         run = await say(chat)
         await gate.reached()
+        await until(lambda: logged(chat.pk, "TEXT_MESSAGE_CONTENT"))
         it.runner._gate.clear()
         gate.open()
         await until(lambda: it.runner._gate._waiters)

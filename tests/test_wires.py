@@ -403,8 +403,9 @@ class Stopped:
     def _assert_kept(self) -> None:
         rows = Message.objects.filter(session=self.chat.pk, position__isnull=False)
         assert rows.filter(role="user", agent_id="assistant").get().content == self.words
-        said = rows.filter(role="assistant").exclude(content="")
-        assert sorted(said.values_list("content", "status")) == sorted(
+        said = rows.filter(role="assistant").values_list("content", "status")
+        # Not in the query: to MySQL a text of spaces equals an empty one.
+        assert sorted(pair for pair in said if pair[0]) == sorted(
             (_text(step), "interrupted" if _halts(step) else "complete")
             for step in self._steps()
             if _text(step)
