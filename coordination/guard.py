@@ -48,13 +48,15 @@ class LeaseGuard:
 
     def sweep(self, now: float | None = None) -> list[Lease]:
         """Look once and judge; the leases whose runs were judged lost by this call."""
-        now = time.monotonic() if now is None else now
         try:
-            self._notice_gaps(now)
+            clock = leases.database_now()
             suspects = self._suspects()
         except (DatabaseError, InterfaceError):
-            self._trust_nobody(now)
+            self._trust_nobody(time.monotonic() if now is None else now)
             raise
+        # Only now: a database that hung has kept the guard from looking, and beats from coming.
+        now = time.monotonic() if now is None else now
+        self._notice_gaps(now, clock)
         self.missing_since = {lease.pk: self.missing_since.get(lease.pk, now) for lease in suspects}
         if now < self.trust_from or self._is_mass_event(suspects, now):
             return []
@@ -67,14 +69,13 @@ class LeaseGuard:
         """Nobody's silence, until every living lease has had the time to be renewed."""
         self.trust_from = now + conf.lease_ttl + conf.lease_grace
 
-    def _notice_gaps(self, now: float) -> None:
+    def _notice_gaps(self, now: float, clock: dt.datetime | None) -> None:
         """A guard that was not looking has seen nothing "in a row".
 
         Whatever held it may have held every beat, too; and a database's clock that leaps, or that
         went on while this machine slept, ends leases which nobody had the time to renew. A gap too
         short for a living lease to run out in does no such harm.
         """
-        clock = leases.database_now()
         away = now - self.last_look if self.last_look is not None else 0.0
         leap = (clock - self.last_clock).total_seconds() - away if clock and self.last_clock else 0
         self.last_look, self.last_clock = now, clock

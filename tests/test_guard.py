@@ -140,6 +140,35 @@ def test_the_database_must_be_back_for_a_lease_and_its_grace(child, monkeypatch,
     assert look(it, 115, 116) == [child.pk]
 
 
+@pytest.mark.parametrize("hangs", ["database_now", "expired"])
+def test_a_database_that_hung_must_be_back_as_long(child, monkeypatch, hangs):
+    """Nobody could beat meanwhile, and no error says so: the guard's own query took as long."""
+    it = LeaseGuard("g")
+    clock = [100.0]
+    real = getattr(leases, hangs)
+
+    def hang(*args, **kwargs):
+        clock[0] += 60
+        expire_leases(child)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr("coordination.guard.time.monotonic", lambda: clock[0])
+    assert it.sweep() == []
+    with monkeypatch.context() as frozen:
+        frozen.setattr(leases, hangs, hang)
+        assert it.sweep() == []
+    back = clock[0]
+    while clock[0] < back + conf.lease_ttl + conf.lease_grace - 1:
+        clock[0] += 1
+        assert it.sweep() == [], clock[0] - back
+    for _ in range(2 + int(conf.lease_grace)):
+        clock[0] += 1
+        judged = it.sweep()
+        if judged:
+            break
+    assert [lease.run_id for lease in judged] == [child.pk]
+
+
 def _raises(error):
     def away(grace):
         raise error
