@@ -259,11 +259,11 @@ def unclaimed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, str]]:
     real = runs.claimable
 
     def some(limit: int, *, idle: bool) -> list[runs.Claimable]:
-        agents = dict(Run.objects.filter(status="queued").values_list("pk", "agent_id"))
+        offered = real(limit + len(hidden), idle=idle)
+        ids = [found.run_id for found in offered]
+        agents = dict(Run.objects.filter(pk__in=ids).values_list("pk", "agent_id"))
         return [
-            found
-            for found in real(limit + len(hidden), idle=idle)
-            if (found.session_id, agents.get(found.run_id)) not in hidden
+            found for found in offered if (found.session_id, agents[found.run_id]) not in hidden
         ][:limit]
 
     monkeypatch.setattr(runs, "claimable", some)
