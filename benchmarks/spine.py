@@ -63,7 +63,7 @@ def stops(site: Site, rounds: int) -> Iterator[Figure]:
     closed, answered, truthful = [], [], 0
     script = site.play(assistant=[[{"tokens": 100_000, "rate": 50}]])
     for number in range(rounds):
-        chat, other = _two_ways(site, number)
+        chat, other = two_ways(site, number)
         with chat.events() as reader:
             chat.post(script)
             reader.until(first("TEXT_MESSAGE_CONTENT"))
@@ -84,7 +84,7 @@ def first_tokens(site: Site, rounds: int) -> Iterator[Figure]:
     from_provider, from_post, to_provider = [], [], []
     script = site.play(assistant=[[{"text": "first"}, {"text": " last"}]])
     for number in range(rounds):
-        chat, other = _two_ways(site, number)
+        chat, other = two_ways(site, number)
         with other.events() as reader:
             reader.until(first("MESSAGES_SNAPSHOT"))
             posted = time.time()
@@ -109,7 +109,7 @@ def rendezvous(site: Site, rounds: int) -> Iterator[Figure]:
     )
     woken, born, held = [], [], True
     for number in range(rounds):
-        chat, _ = _two_ways(site, number)
+        chat, _ = two_ways(site, number)
         with chat.events() as reader:
             chat.post(script)
             reader.until(finished())
@@ -137,7 +137,7 @@ def five_at_once(site: Site, rounds: int) -> Iterator[Figure]:
     )
     took, right = [], True
     for number in range(max(1, rounds // 4)):
-        chat, _ = _two_ways(site, number)
+        chat, _ = two_ways(site, number)
         with chat.events() as reader:
             chat.post(script)
             reader.until(finished())
@@ -154,7 +154,7 @@ def after_a_restart(site: Site, _: int) -> Iterator[Figure]:
     """A question is answered at the other node after kill -9 of every web and worker node."""
     ask = {"question": "Go on?", "ui_type": "confirm"}
     script = site.play(assistant=[[{"call": "ask_user", "args": ask}], [{"text": "so: $RESULTS"}]])
-    chat, other = _two_ways(site, 0)
+    chat, other = two_ways(site, 0)
     with chat.events() as reader:
         chat.post(script)
         reader.until(lambda events: next(filter(is_question, events), None))
@@ -181,7 +181,7 @@ FIGURES: list[Callable[[Site, int], Iterator[Figure]]] = [
 ]
 
 
-def _two_ways(site: Site, number: int) -> tuple[Chat, Chat]:
+def two_ways(site: Site, number: int) -> tuple[Chat, Chat]:
     """A new session through one node, and the same through the other; they take turns."""
     chat = site.session(web=1 + number % 2)
     return chat, chat.at(site.web(2 - number % 2))

@@ -31,7 +31,7 @@ from urllib.parse import unquote, urlsplit
 import MySQLdb
 import redis
 
-from benchmarks.spine import say
+from benchmarks.spine import say, two_ways
 from tests.cluster.client import Chat, finished, first, texts
 from tests.cluster.site import Site
 
@@ -65,8 +65,7 @@ def row(name: str, seconds: Sequence[float], raw: float | None = None) -> str:
 def one_stop(site: Site, number: int, rounds: Rounds) -> None:
     """One turn, stopped in mid stream through the node that did not start it."""
     script = site.play(assistant=[[{"tokens": 100_000, "rate": RATE}]])
-    chat = site.session(web=1 + number % 2)
-    other = chat.at(site.web(2 - number % 2))
+    chat, other = two_ways(site, number)
     with chat.events() as reader:
         run_id = chat.post(script)["run_id"]
         reader.until(first("TEXT_MESSAGE_CONTENT"))

@@ -473,9 +473,14 @@ def _answer(question: Question) -> dict[str, Any]:
 
 def interrupted_calls(session: Session, run: Run) -> None:
     """Close the calls that the end of the run left open, in the memory and in the log."""
-    rows = Message.objects.filter(run_id=run.pk, agent_id=run.agent_id, position__isnull=False)
-    for call in open_calls(list(rows.order_by("position"))):
+    for call in open_calls(_rows_of(run)):
         _add_result(session, run, call, texts.interrupted_call(session, run))
+
+
+def _rows_of(run: Run) -> list[Message]:
+    """What this run has added to its agent's conversation, in order."""
+    rows = Message.objects.filter(run_id=run.pk, agent_id=run.agent_id, position__isnull=False)
+    return list(rows.order_by("position"))
 
 
 def close_calls_in_log(session: Session, run: Run, root: Run) -> None:
@@ -483,9 +488,8 @@ def close_calls_in_log(session: Session, run: Run, root: Run) -> None:
 
     Their rows come with the run's own end, which logs no more of them.
     """
-    rows = [row for row in conversation(session.pk, run.agent_id) if row.run_id == run.pk]
     items = events.unsaved(run)
-    open_in_memory = [call.call_id for call in open_calls(rows)]
+    open_in_memory = [call.call_id for call in open_calls(_rows_of(run))]
     _log_interrupted(session, run, [*open_in_memory, *items.ended_calls, *items.calls], root)
 
 

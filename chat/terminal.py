@@ -26,9 +26,9 @@ from typing import Any, TypeVar
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError
 from django.db.models import Model, QuerySet
-from django.db.models.functions import Now
 
 from chat.models import ChatSession
+from coordination import leases
 from coordination.errors import Refused
 from coordination.models import InboxMessage, Run
 from coordination.wakeups import Hub
@@ -176,8 +176,7 @@ def busy_sessions() -> list[ChatSession]:
 
 def database_now() -> dt.datetime:
     """The clock that leases live by, which need not be this machine's."""
-    row = ChatSession.objects.annotate(now=Now()).values_list("now", flat=True).first()
-    return row or dt.datetime.now(dt.UTC)
+    return leases.database_now() or dt.datetime.now(dt.UTC)
 
 
 # -- showing ---------------------------------------------------------------------------------

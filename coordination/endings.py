@@ -253,6 +253,11 @@ def handed_over(run: Run, *, by: str) -> bool:
 # -- in a lost owner's name ------------------------------------------------------------------
 
 
+def _held_run(lease: Lease) -> Run | None:
+    """The run, if it is still owned under this lease's epoch."""
+    return Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+
+
 @unit_of_work
 def lost(lease: Lease, *, end: str, by: str) -> bool:
     """Judge the run of a lease whose owner is gone: ``crashed`` or ``lease_expired``.
@@ -266,7 +271,7 @@ def lost(lease: Lease, *, end: str, by: str) -> bool:
             held = held.filter(expires_at__lt=Now())
         if held.first() is None:
             return False
-        run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+        run = _held_run(lease)
         if run is None:
             return False
         return _judge(session, run, end=end, by=by)
@@ -303,7 +308,7 @@ def _judge(session: Session, run: Run, *, end: str, by: str) -> bool:
 def fence(lease: Lease, *, by: str) -> bool:
     """Take a run away from an owner that ignored a stop past the grace. False: it has obeyed."""
     with locked(lease.session_id) as session:
-        run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+        run = _held_run(lease)
         if run is None or run.stop_requested_at is None:
             return False
         won = _settle_stopped(session, run, by=by, lease_end=Lease.End.FENCED)
@@ -316,7 +321,7 @@ def fence(lease: Lease, *, by: str) -> bool:
 def overran(lease: Lease, *, by: str) -> bool:
     """Take a run away from an owner that did not end it at ``AGENT_RUN_LIMIT``. False: it has."""
     with locked(lease.session_id) as session:
-        run = Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+        run = _held_run(lease)
         if run is None or run.stop_requested_at:
             return False
         values = {"reason": Run.Reason.BUDGET, "detail": over_the_limit()}
