@@ -38,7 +38,7 @@ from chat.tools.base import Outcome, ToolContext, ToolError, Value
 from coordination import endings, inbox, leases, rendezvous, runs, vocabulary
 from coordination.conf import conf
 from coordination.db import patiently
-from coordination.errors import CommitUnknown, Fenced
+from coordination.errors import CommitUnknown, Fenced, Invalid
 from coordination.events import Writer
 from coordination.models import Run, Session, Wait
 from coordination.registry import Cause, Execution
@@ -362,6 +362,12 @@ def finish(run: Run, text: str, by: str) -> bool:
 
 
 def _finish(session: Session, run: Run, text: str, by: str) -> bool:
+    try:
+        inbox.check_size(text if run.task_id else "")
+    except Invalid as refusal:  # it would be its result
+        return endings.settle(
+            session, run, Run.Status.FAILED, reason=Run.Reason.ERROR, detail=refusal.detail, by=by
+        )
     if inbox.deliverable(run):
         return False
     outstanding = rendezvous.outstanding(run)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from chat import approvals
 from chat.llm import Usage, text_of
 from chat.models import Message
-from chat.tools.base import Await, Outcome, Value
+from chat.tools.base import Await, Outcome, TakeIn, Value
 from coordination import events, inbox, rendezvous, runs, suspensions, texts, vocabulary
 from coordination.models import InboxMessage, Question, Run, Session, Wait
 from coordination.suspensions import Ask
@@ -32,6 +32,7 @@ UNKNOWN_EFFECT = (
     "The worker was lost during this call: it is unknown whether it took effect. Check before you "
     "do it again."
 )
+LATE = "; late: this task has been answered before, and this is only for your information"
 NO_OUTPUT = "(no output)"  # a blank result would be refused by a strict provider
 INTERRUPTED = "Interrupted by the user; this call did not finish."
 
@@ -168,9 +169,14 @@ def look_before_model_call(run: Run) -> bool:
     return bool(inbox.deliverable(run))
 
 
-@unit_of_work
 def take_in(run: Run) -> list[Message]:
-    """Take in what waits in the inbox: ack and memory are one transaction."""
+    """Take in what waits in the inbox: ack and memory are one transaction, after a counted try."""
+    inbox.begin_delivery(run)
+    return _take_in(run)
+
+
+@unit_of_work
+def _take_in(run: Run) -> list[Message]:
     taken: list[Message] = []
     with runs.owned(run) as (session, fresh):
         taken += [
@@ -204,7 +210,9 @@ def _remember(session: Session, run: Run, message: InboxMessage) -> Message:
 
 def inbox_text(message: InboxMessage) -> str:
     """An inbox message as a model reads it."""
-    about = f" (in reply to {message.in_reply_to_id})" if message.in_reply_to_id else ""
+    about = f" (in reply to {message.in_reply_to_id}{LATE if message.late else ''})"
+    if not message.in_reply_to_id:
+        about = ""
     sender = message.sender
     if message.kind == InboxMessage.Kind.RESULT and message.in_reply_to is not None:
         sender = message.in_reply_to.recipient
@@ -341,13 +349,15 @@ class Saved:
 def save_outcomes(run: Run, outcomes: Sequence[tuple[Call, Outcome]]) -> Saved:
     """Save finished calls and open the suspensions of the others; park where any stands open."""
     rows = []
+    awaited_tasks = {task for _, outcome in outcomes for task in _awaited_by(outcome)}
     with runs.owned(run) as (session, fresh):
         asked = awaited = False
         for call, outcome in outcomes:
             match outcome:
-                case Value(content, acks):
-                    for message in InboxMessage.objects.filter(pk__in=acks):
-                        message.ack()
+                case Value(content):
+                    rows.append(_add_result(session, fresh, call, content))
+                case TakeIn():
+                    content = {"messages": _received(fresh, awaited_tasks)}
                     rows.append(_add_result(session, fresh, call, content))
                 case Ask():
                     suspensions.open_question(session, fresh, call.call_id, outcome)
@@ -365,6 +375,27 @@ def save_outcomes(run: Run, outcomes: Sequence[tuple[Call, Outcome]]) -> Saved:
         runs.mark_saved(session, fresh)
         parked = (asked or awaited) and park(session, fresh, asked=asked)
     return Saved(rows, parked)
+
+
+def _awaited_by(outcome: Outcome) -> list[uuid.UUID]:
+    return outcome.tasks if isinstance(outcome, Await) else []
+
+
+def _received(run: Run, awaited: set[uuid.UUID]) -> list[dict[str, Any]]:
+    """What waits in the inbox, acked; but for the results that another call of this step awaits."""
+    return [
+        {
+            "message_id": str(message.pk),
+            "type": message.kind,
+            "sender": message.sender,
+            "in_reply_to": str(message.in_reply_to_id) if message.in_reply_to_id else None,
+            "content": message.content,
+            "reason": message.reason,
+            "late": message.late,
+        }
+        for message in inbox.deliverable(run)
+        if message.accepted_for_id not in awaited and message.ack()
+    ]
 
 
 def park(session: Session, run: Run, *, asked: bool) -> bool:

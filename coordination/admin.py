@@ -1,8 +1,9 @@
 """The admin: read-only windows on runs, leases, messages, questions, events and the work log.
 
 All of it is history or the business of running processes, so nothing can be added, changed or
-deleted here. What people look for, who answered whom and who held what when, is one click away.
-Lists are read with their relations, and trees level by level, so that no page asks once per row.
+deleted here; only a dead letter can be put back into the inbox. What people look for, who answered
+whom and who held what when, is one click away. Lists are read with their relations, and trees level
+by level, so that no page asks once per row.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.contrib.messages import SUCCESS
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import Count, OuterRef, QuerySet, Subquery
@@ -24,7 +26,9 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 
+from . import inbox
 from .models import Event, InboxMessage, Lease, Question, Run, Session, Wait, WaitItem, WorkLogEntry
 
 if TYPE_CHECKING:  # generic to the type checker only
@@ -436,9 +440,30 @@ class InboxMessageAdmin(ReadOnlyAdmin):
             "conversation"]}),
         (_("Reply chain"), {"fields": ["reply_chain"]}),
         (_("Links"), {"fields": ["answers", "accepted", "sent_by_run", "done_by_run"]}),
-        (_("Times"), {"fields": ["created_at", "delivered_at", "acked_at", "read_after"]}),
+        (_("Times"), {"fields": [
+            "created_at", "delivered_at", "deliveries", "acked_at", "read_after"]}),
         (_("Also"), {"fields": ["position", "send_key"]}),
     ]  # fmt: skip
+    actions = ["redeliver"]
+
+    def has_redeliver_permission(self, request: HttpRequest) -> bool:
+        """It changes nothing but the state, so it needs the permission to change messages."""
+        return request.user.has_perm("coordination.change_inboxmessage")
+
+    @admin.action(
+        description=_("Deliver the selected dead letters again"), permissions=["redeliver"]
+    )
+    def redeliver(self, request: HttpRequest, messages: QuerySet[InboxMessage]) -> None:
+        by = str(request.user.get_username())
+        again = [message for message in messages if inbox.redeliver(message, by=by)]
+        for message in again:
+            self.log_change(request, message, "redelivered")
+        text = ngettext(
+            "%d dead letter will be delivered again.",
+            "%d dead letters will be delivered again.",
+            len(again),
+        )
+        self.message_user(request, text % len(again), SUCCESS)
 
     @admin.display(description=_("message"), ordering="content")
     def preview(self, message: InboxMessage) -> str:

@@ -79,6 +79,9 @@ class Conf(BaseSettings):
     max_depth: int = Field(3, ge=1, description="nesting of sub-agents; the master is depth 0")
     max_hops: int = Field(64, ge=1, description="agent-to-agent messages per user turn")
     inbox_limit: int = Field(1000, ge=1, description="pending messages per agent")
+    inbox_tries: int = Field(
+        5, ge=1, description="deliveries that never reach the memory, before a message is dead"
+    )
     message_bytes: int = Field(1024 * 1024, ge=1, description="largest message, in UTF-8 bytes")
     preview_chars: int = Field(200, ge=1, description="a preview wakes; the row is the content")
 

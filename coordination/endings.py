@@ -343,7 +343,7 @@ def _requeue(session: Session, run: Run, *, lease_end: str, by: str) -> bool:
         "runner_id": "",
         "attempts": run.attempts,
         "usage": run.usage,
-        "queued_at": timezone.now(),
+        "queued_at": Now(),
         "epoch": epoch + 1,
     }
     if not run.move(Run.Status.QUEUED, frm=Run.OWNED, **values):

@@ -3,7 +3,8 @@
 A task is born together with the run that executes it. A result is written by the transaction that
 ends that run; the unique ``accepted_for`` makes it the only one. Delivery is the ack inside the
 transaction that appends the message to the reader's memory, so a crash between the two is no loss
-and no repetition.
+and no repetition. Each try is counted before it is made; a message that has used up its tries
+stands in nobody's way any more, and its reader is told.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import uuid
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce, Now
 
 from . import events, rendezvous, runs, vocabulary, worklog
 from .conf import conf
 from .errors import Conflict, Invalid
 from .models import InboxMessage, Run, Session
-from .texts import discarded, missing_results
+from .texts import dead_letter, discarded, missing_results
+from .transactions import locked, unit_of_work
 
 TASKS = (InboxMessage.Kind.TASK, InboxMessage.Kind.REVISION)
 
@@ -34,7 +38,8 @@ def send_task(
     """Send a task (or a revision) and start the run that executes it.
 
     ``run`` is the sender, owned by the caller. The same tool call sends once, however often it is
-    repeated. Raises Invalid for what breaks a rule, Conflict for a full inbox or a stopped turn.
+    repeated. A revision answers the last result for which its sender has such a task. Raises
+    Invalid for what breaks a rule, Conflict for a full inbox or a stopped turn.
     """
     key = f"{run.pk}:{tool_call_id}"
     sent = InboxMessage.objects.filter(send_key=key).first()
@@ -51,6 +56,7 @@ def send_task(
         recipient=to,
         kind=kind,
         content=content,
+        in_reply_to=_revised(session, run, to) if kind == InboxMessage.Kind.REVISION else None,
         send_key=key,
     )
     events.append(session, run, vocabulary.inbox_written(message))
@@ -86,8 +92,22 @@ def _check(session: Session, run: Run, *, to: str, content: str, kind: str) -> N
 
 def check_size(content: str) -> None:
     """Raises Invalid where a message is larger than the limit."""
-    if len(content.encode("utf-8", "replace")) > conf.message_bytes:
-        raise Invalid("too_large", f"A message has at most {conf.message_bytes} bytes.")
+    size = len(content.encode("utf-8", "replace"))
+    if size > conf.message_bytes:
+        raise Invalid(
+            "too_large", f"A message has at most {conf.message_bytes} bytes, and this one {size}."
+        )
+
+
+def _revised(session: Session, run: Run, to: str) -> InboxMessage:
+    """What a revision is about: the agent's last result, or the task that it is still at."""
+    tasks = InboxMessage.objects.filter(
+        session=session, sender=run.agent_id, recipient=to, kind__in=TASKS
+    )
+    last = tasks.order_by("-position").first()
+    if last is None:
+        raise Invalid("nothing_to_revise", f"{to} has had no task from you. Send a task first.")
+    return InboxMessage.objects.filter(accepted_for=last).first() or last
 
 
 def post_result(
@@ -96,11 +116,15 @@ def post_result(
     """Answer the run's task, in the transaction that ends the run.
 
     The accepted result is the first; a later one is stored as ``late``. A result of a stopped turn
-    is kept and discarded: no model reads it. None when the run answers no task.
+    is kept and discarded: no model reads it. So is a task that its run has ended without reading.
+    None when the run answers no task.
     """
     task = run.task
     if task is None:
         return None
+    InboxMessage.objects.filter(pk=task.pk, state=InboxMessage.State.PENDING).update(
+        state=InboxMessage.State.DISCARDED
+    )
     message = InboxMessage(
         session=session,
         position=session.next_position(),
@@ -142,6 +166,51 @@ def deliverable(run: Run) -> list[InboxMessage]:
     return [m for m in pending if m.kind not in TASKS or m.pk == run.task_id]
 
 
+@unit_of_work
+def begin_delivery(run: Run) -> None:
+    """Count one more try for what the run is about to take in, and bury what has had them all.
+
+    A transaction of its own, so that a try counts which kills its process. The run's own task is
+    not counted: it is bounded by the run's attempts. Raises Fenced.
+    """
+    if not _mail(run):
+        return
+    with runs.owned(run) as (session, fresh):
+        mail = _mail(fresh)
+        for message in mail:
+            if message.deliveries >= conf.inbox_tries and message.bury():
+                _tell_of_dead_letter(session, fresh, message)
+        InboxMessage.objects.filter(
+            pk__in=[message.pk for message in mail], state=InboxMessage.State.PENDING
+        ).update(deliveries=F("deliveries") + 1, delivered_at=Coalesce("delivered_at", Now()))
+
+
+def _mail(run: Run) -> list[InboxMessage]:
+    return [message for message in deliverable(run) if message.pk != run.task_id]
+
+
+def _tell_of_dead_letter(session: Session, run: Run, message: InboxMessage) -> None:
+    worklog.write(
+        session,
+        "dead_letter",
+        f"{message} {message.pk}: {conf.inbox_tries} tries",
+        level="error",
+        run=run,
+    )
+    if message.kind != InboxMessage.Kind.NOTE:  # of a note nobody is told again
+        _note(session, run, dead_letter(session, message), key=f"{message.pk}:dead")
+
+
+@unit_of_work
+def redeliver(message: InboxMessage, *, by: str) -> bool:
+    """Give a dead letter all its tries again. False where it is none (any more)."""
+    with locked(message.session_id) as session:
+        won = message.redeliver()
+        if won:
+            worklog.write(session, "redelivered", f"{message} {message.pk} by {by}")
+        return won
+
+
 def is_outstanding(task_id: uuid.UUID) -> bool:
     """True while the task has no accepted result."""
     return not InboxMessage.objects.filter(accepted_for_id=task_id).exists()
@@ -166,14 +235,19 @@ def note_missing_results(session: Session, run: Run, tasks: list[uuid.UUID]) -> 
         return False
     recipients = InboxMessage.objects.filter(pk__in=tasks).order_by("position")
     agents = list(dict.fromkeys(recipients.values_list("recipient", flat=True)))
+    _note(session, run, missing_results(session, agents), key=key)
+    return True
+
+
+def _note(session: Session, run: Run, content: str, *, key: str) -> None:
+    """What the system tells the run's agent; once, by ``key``."""
     message = InboxMessage.objects.create(
         session=session,
         position=session.next_position(),
         sender=InboxMessage.SYSTEM,
         recipient=run.agent_id,
         kind=InboxMessage.Kind.NOTE,
-        content=missing_results(session, agents),
+        content=content,
         send_key=key,
     )
     events.append(session, run, vocabulary.inbox_written(message))
-    return True

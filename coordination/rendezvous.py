@@ -4,7 +4,8 @@ A wait is rows, and the waiting run is parked: no slot, no connection, no memory
 that writes a result closes the waits it satisfies and queues their run; the deadline is a poll of
 every node, one indexed query for all waits (``expire_due``). A timeout promotes to asynchronous:
 the result stays in the inbox and is delivered later, once. While a question stands open below a
-waiting run its clock stands still.
+waiting run its clock stands still. The clock is the database's: a node whose own is wrong ends no
+wait too soon.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, F
-from django.utils import timezone
+from django.db.models import Count, F, QuerySet
+from django.db.models.functions import Now
 
 from . import runs
 from .conf import conf
@@ -86,15 +87,14 @@ def open_wait(
     unknown = [str(task) for task in tasks if task not in known]
     if unknown:
         raise NotFound("unknown_message", f"You have sent no task {', '.join(unknown)}.")
-    now = timezone.now()
     wait = Wait.objects.create(
         run=run,
         session_id=session.pk,
         tool_call_id=tool_call_id,
         mode=mode,
-        opened_at=now,
-        deadline_at=now + dt.timedelta(seconds=timeout),
-        paused_at=now if _question_below(run) else None,
+        opened_at=Now(),
+        deadline_at=Now() + dt.timedelta(seconds=timeout),
+        paused_at=Now() if _question_below(run) else None,
     )
     WaitItem.objects.bulk_create(WaitItem(wait=wait, task_id=task) for task in dict.fromkeys(tasks))
     if _satisfied(wait):
@@ -116,7 +116,7 @@ def _satisfied(wait: Wait) -> bool:
 def _close(wait: Wait, *, timed_out: bool) -> bool:
     """True for the one call that closed it."""
     rows = Wait.objects.filter(pk=wait.pk, closed_at=None)
-    return rows.update(closed_at=timezone.now(), timed_out=timed_out) == 1
+    return rows.update(closed_at=Now(), timed_out=timed_out) == 1
 
 
 def result_arrived(session: Session, task: InboxMessage) -> None:
@@ -129,7 +129,7 @@ def result_arrived(session: Session, task: InboxMessage) -> None:
 
 def withdraw(run: Run) -> None:
     """Close the waits of a run that has ended."""
-    Wait.objects.filter(run=run, closed_at=None).update(closed_at=timezone.now())
+    Wait.objects.filter(run=run, closed_at=None).update(closed_at=Now())
 
 
 def collect(run: Run, tool_call_id: str) -> list[Outcome]:
@@ -167,28 +167,32 @@ def outstanding(run: Run) -> list[uuid.UUID]:
 
 def tail_left(run: Run) -> float:
     """Seconds that the tail of this turn still has: one limit, however often it is waited."""
-    first = Wait.objects.filter(run=run, tool_call_id=TAIL).order_by("pk").first()
+    tails = Wait.objects.filter(run=run, tool_call_id=TAIL).order_by("pk")
+    first = tails.annotate(now=Now()).values_list("deadline_at", "now").first()
     if first is None:
         return conf.tail_limit
-    return (first.deadline_at - timezone.now()).total_seconds()
+    deadline, now = first
+    return (deadline - now).total_seconds()
 
 
 @unit_of_work
 def expire_due(limit: int = 100) -> int:
     """End the waits whose time is over; how many. Every node does this for all."""
-    due = Wait.objects.filter(closed_at=None, paused_at=None, deadline_at__lte=timezone.now())
     ended = 0
-    for wait_id, session_id in list(due.values_list("pk", "session_id")[:limit]):
+    for wait_id, session_id in list(_due().values_list("pk", "session_id")[:limit]):
         ended += _expire(wait_id, session_id)
     return ended
 
 
+def _due() -> QuerySet[Wait]:
+    return Wait.objects.filter(closed_at=None, paused_at=None, deadline_at__lte=Now())
+
+
 def _expire(wait_id: int, session_id: uuid.UUID) -> bool:
     with locked(session_id) as session:
-        wait = Wait.objects.select_related("run").get(pk=wait_id)
-        if wait.paused_at or wait.deadline_at > timezone.now():
-            return False  # a question was opened, or closed, between the look and the lock
-        if not _close(wait, timed_out=True):
+        # Between the look and the lock a question may have been opened, or a result have come.
+        wait = _due().select_related("run").filter(pk=wait_id).first()
+        if wait is None or not _close(wait, timed_out=True):
             return False
         runs.resume_if_ready(session, wait.run)
         return True
@@ -208,9 +212,7 @@ def _question_below(run: Run) -> bool:
 def pause_above(run: Run) -> None:
     """A question was opened by ``run``: the waiting runs above it have time."""
     above = [ancestor.pk for ancestor in runs.ancestors(run)]
-    Wait.objects.filter(run__in=above, closed_at=None, paused_at=None).update(
-        paused_at=timezone.now()
-    )
+    Wait.objects.filter(run__in=above, closed_at=None, paused_at=None).update(paused_at=Now())
 
 
 def go_on_above(run: Run) -> None:
@@ -218,9 +220,7 @@ def go_on_above(run: Run) -> None:
     for ancestor in runs.ancestors(run):
         if _question_below(ancestor):
             continue
-        for wait in Wait.objects.filter(run=ancestor, closed_at=None, paused_at__isnull=False):
-            assert wait.paused_at is not None
-            stood_still = timezone.now() - wait.paused_at
-            Wait.objects.filter(pk=wait.pk).update(
-                deadline_at=F("deadline_at") + stood_still, paused_at=None
-            )
+        paused = Wait.objects.filter(run=ancestor, closed_at=None, paused_at__isnull=False)
+        stood_still = Now() - F("paused_at")
+        paused.update(deadline_at=F("deadline_at") + stood_still)
+        paused.update(paused_at=None)

@@ -16,7 +16,6 @@ from typing import Any
 
 from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from . import events, panel, vocabulary, wakeups
 from .conf import conf
@@ -59,6 +58,7 @@ def start(
         parent_tool_call_id=tool_call_id,
         position=session.next_position(),
         lane=lane if free else None,
+        queued_at=Now(),
     )
     if free:
         make_ready(session, run, has_waited=False)
@@ -106,7 +106,7 @@ def claimable(limit: int, *, idle: bool) -> list[Claimable]:
     The last one is made alone: then it dies of nothing but its own doing. It waits for an idle
     runner for ``AGENT_SOLITUDE``, and has that runner to itself for as long.
     """
-    patience = timezone.now() - dt.timedelta(seconds=conf.solitude)
+    patience = Now() - dt.timedelta(seconds=conf.solitude)
     suspect = Q(attempts__gte=max(1, conf.max_attempts - 1), queued_at__gt=patience)
     rows = Run.objects.claimable().filter(stop_requested_at=None)
     if not idle:
@@ -249,7 +249,7 @@ def resume_if_ready(session: Session, run: Run) -> bool:
         return False
     if Wait.objects.filter(run=run, closed_at=None).exists():
         return False
-    if not run.move(Run.Status.QUEUED, frm=Run.PARKED, queued_at=timezone.now()):
+    if not run.move(Run.Status.QUEUED, frm=Run.PARKED, queued_at=Now()):
         return False
     wake_workers()
     panel.publish(session)

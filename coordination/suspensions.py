@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from . import events, rendezvous, runs, texts, vocabulary, worklog
 from .conf import conf
@@ -101,28 +101,35 @@ def open_question(session: Session, run: Run, tool_call_id: str, ask: Ask) -> Qu
         allow_other=ask.allow_other,
         response_schema=ask.response_schema(),
         approval=ask.approval,
-        expires_at=timezone.now() + dt.timedelta(seconds=conf.question_ttl),
+        opened_at=Now(),
+        expires_at=Now() + dt.timedelta(seconds=conf.question_ttl),  # by the one clock of all nodes
     )
+    question.refresh_from_db(fields=["opened_at", "expires_at"])
     events.append(session, run, vocabulary.question_changed(question))
     worklog.write(session, "question_opened", question.question, run=run)
     rendezvous.pause_above(run)
     return question
 
 
-def check_answer(question: Question, payload: Any) -> Any:
-    """The answer as it is stored. Raises Invalid where it does not fit; the question stays open."""
-    fits = {
+def fits(asked: Question | Ask, payload: Any) -> bool:
+    """Whether this is an answer to the question."""
+    kinds = {
         "text": lambda: isinstance(payload, str),
-        "select": lambda: _is_option(question, payload),
+        "select": lambda: _is_option(asked, payload),
         "multi_select": lambda: (
-            isinstance(payload, list) and all(_is_option(question, item) for item in payload)
+            isinstance(payload, list) and all(_is_option(asked, item) for item in payload)
         ),
         "confirm": lambda: isinstance(payload, bool),
         "number": lambda: isinstance(payload, int | float) and not isinstance(payload, bool),
         "date": lambda: isinstance(payload, str) and _is_date(payload),
-        "form": lambda: isinstance(payload, dict) and _fits_form(question, payload),
+        "form": lambda: isinstance(payload, dict) and _fits_form(asked, payload),
     }
-    if not (_is_json(payload) and fits[question.ui_type]()):
+    return _is_json(payload) and kinds[asked.ui_type]()
+
+
+def check_answer(question: Question, payload: Any) -> Any:
+    """The answer as it is stored. Raises Invalid where it does not fit; the question stays open."""
+    if not fits(question, payload):
         raise Invalid(
             "invalid_answer",
             f"The answer does not fit this question of type {question.ui_type}: it must match "
@@ -131,13 +138,13 @@ def check_answer(question: Question, payload: Any) -> Any:
     return payload
 
 
-def _is_option(question: Question, value: Any) -> bool:
-    if question.allow_other and isinstance(value, str):
+def _is_option(asked: Question | Ask, value: Any) -> bool:
+    if asked.allow_other and isinstance(value, str):
         return True
     # 1 == True in Python, but not to the person who chose.
     return any(
         value == allowed and isinstance(value, bool) == isinstance(allowed, bool)
-        for allowed in map(option_value, question.options)
+        for allowed in map(option_value, asked.options)
     )
 
 
@@ -158,8 +165,8 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _fits_form(question: Question, payload: dict[str, Any]) -> bool:
-    by_name = {str(f["name"]): f for f in question.fields}
+def _fits_form(asked: Question | Ask, payload: dict[str, Any]) -> bool:
+    by_name = {str(f["name"]): f for f in asked.fields}
     needed = {name for name, f in by_name.items() if f.get("required")}
     given = {name for name, value in payload.items() if value not in (None, "")}
     if not (set(payload) <= set(by_name) and needed <= given):
@@ -237,7 +244,7 @@ def withdraw(session: Session, run: Run, state: str, *, by: str) -> None:
 @unit_of_work
 def expire_due(limit: int = 100) -> int:
     """Close questions nobody answered in time; their runs go on with the default. How many."""
-    due = Question.objects.filter(state=Question.State.OPEN, expires_at__lte=timezone.now())
+    due = Question.objects.filter(state=Question.State.OPEN, expires_at__lte=Now())
     expired = 0
     for question_id, session_id in list(due.values_list("pk", "session_id")[:limit]):
         with locked(session_id) as session:

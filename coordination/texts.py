@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.utils import translation
 from django.utils.translation import gettext
 
-from .models import Run, Session
+from .models import InboxMessage, Run, Session
 
 BY_AGENT = "agent:"  # how ``stop_requested_by`` begins where an agent, not a person, stopped it
 
@@ -74,6 +74,15 @@ def missing_results(session: Session, agents: list[str]) -> str:
             "No result has come from %(agents)s in time. Say so plainly; it will be delivered in a "
             "later turn if it still comes."
         ) % {"agents": ", ".join(agents)}
+
+
+def dead_letter(session: Session, message: InboxMessage) -> str:
+    """What an agent is told of a message that could not be given to it."""
+    with translation.override(session.language):
+        return gettext(
+            "A message from %(sender)s could not be delivered to you and was put aside. Say so "
+            "plainly."
+        ) % {"sender": message.sender}
 
 
 def discarded(session: Session) -> str:

@@ -228,6 +228,31 @@ def test_revoking_needs_the_permission(client, story):
     assert token.revoked_at is None
 
 
+def redeliver(client, *messages):
+    data = {"action": "redeliver", "_selected_action": [message.pk for message in messages]}
+    return client.post(address(InboxMessage, "changelist"), data, follow=True)
+
+
+def test_a_dead_letter_is_delivered_again_and_nothing_else_is(client, story):
+    dead, done = InboxMessage.objects.filter(kind="result")
+    InboxMessage.objects.filter(pk=dead.pk).update(state="dead", deliveries=5)
+    InboxMessage.objects.filter(pk=done.pk).update(state="acked")
+    page = redeliver(client, dead, done).content.decode()
+    assert "1 dead letter will be delivered again." in page
+    states = dict(InboxMessage.objects.filter(kind="result").values_list("pk", "state"))
+    assert states == {dead.pk: "pending", done.pk: "acked"}
+    assert WorkLogEntry.objects.filter(kind="redelivered", text__contains=str(dead.pk)).exists()
+
+
+def test_delivering_again_needs_the_permission(client, story):
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename="view_inboxmessage"))
+    client.force_login(viewer)
+    InboxMessage.objects.filter(kind="result").update(state="dead")
+    redeliver(client, *InboxMessage.objects.filter(kind="result"))
+    assert InboxMessage.objects.filter(state="dead").count() == 2
+
+
 @pytest.mark.parametrize("model", [ApiToken, SignInLink])
 def test_no_hash_is_shown_in_full(client, story, model):
     row = model.objects.first()

@@ -8,7 +8,7 @@ from chat import actions, memory
 from chat.executor import finish
 from chat.llm import Usage
 from chat.models import Message
-from chat.tools.base import Value
+from chat.tools.base import TakeIn, Value
 from coordination import (
     endings,
     inbox,
@@ -412,10 +412,7 @@ def _count_usage(zombie):
 
 def _ack(zombie):
     """The inbox tool's messages are acked where its result is saved."""
-    acks = list(
-        InboxMessage.objects.filter(session_id=zombie.session_id).values_list("pk", flat=True)
-    )
-    memory.save_outcomes(zombie, [(_call(), Value("late", acks))])
+    memory.save_outcomes(zombie, [(_call(), TakeIn())])
 
 
 def _call(call_id="c1"):

@@ -1,12 +1,16 @@
 """Messages between agents: sent once, delivered once in effect, in order; the rules by name."""
 
+import json
+
 import pytest
 from django.db import IntegrityError, transaction
 
 from chat import memory
 from chat.executor import finish
 from chat.models import Message
-from coordination import endings, inbox, runs
+from chat.snapshots import reply_chain
+from chat.tools.base import Await, TakeIn
+from coordination import endings, inbox, interrupts, runs
 from coordination.conf import conf
 from coordination.errors import Conflict, Invalid
 from coordination.models import InboxMessage, Lease, Run
@@ -21,7 +25,9 @@ from tests.core import (
     lease_of,
     new_chat,
     post,
+    respond_with,
     send,
+    worklog_kinds,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("core", "no_hints")]
@@ -121,6 +127,30 @@ def test_a_full_inbox_is_told_to_the_sender(master, monkeypatch):
     send(master, "reviewer", call_id="c4")
 
 
+def test_a_revision_answers_the_last_result_of_that_agent(chat, master):
+    refused("nothing_to_revise", master, kind="revision")
+    task, child = send(master)
+    assert send(master, "reviewer", call_id="other")[0].in_reply_to is None
+    early, _ = send(master, kind="revision", call_id="c2", content="shorter")
+    assert early.in_reply_to == task  # it is still at it
+    finish(begin(child, "r2"), "found", "r2")
+    finish(begin(Run.objects.get(task=early), "r2"), "shorter", "r2")
+    third, child = send(master, kind="revision", call_id="c3", content="longer")
+    assert third.in_reply_to == InboxMessage.objects.get(accepted_for=early)
+    rows = memory.conversation(chat.pk, "researcher")
+    child = begin(child, "r2")
+    assert [row.content for row in memory.conversation(chat.pk, "researcher")] == [
+        *(row.content for row in rows),
+        "longer",
+    ]  # the same memory
+    tree = reply_chain(chat.pk, third.pk)
+    assert (tree["id"], [r["type"] for r in tree["replies"]]) == (
+        str(task.pk),
+        ["revision", "result"],
+    )
+    assert_at_rest(chat.pk)
+
+
 def test_a_preview_is_cut_and_the_row_is_whole(chat, master):
     task, _ = send(master, content="x" * 5000)
     written = customs(chat.pk, "inbox")[-1]
@@ -164,6 +194,126 @@ def test_a_message_is_acked_exactly_where_it_is_remembered(master, monkeypatch):
     assert Message.objects.filter(agent_id="assistant", role="system").count() == 1
 
 
+def killed_while_taking_in(run, times):
+    """As if its process died each time after the try was counted."""
+    for _ in range(times):
+        inbox.begin_delivery(run)
+
+
+def mail(agent="assistant"):
+    return InboxMessage.objects.filter(recipient=agent, kind="result").first()
+
+
+def test_a_message_that_kills_its_reader_five_times_is_a_dead_letter(chat, master):
+    _, child = send(master)
+    finish(begin(child, "r2"), "poison", "r2")
+    _, child = send(master, "reviewer", call_id="c2")
+    killed_while_taking_in(master, conf.inbox_tries - 1)
+    finish(begin(child, "r3"), "good", "r3")
+    killed_while_taking_in(master, 1)
+    taken = memory.take_in(master)
+    assert [row.content.split(": ", 1)[1] for row in taken if "poison" in row.content] == []
+    assert ["good" in row.content for row in taken] == [True, False]
+    assert "researcher could not be delivered" in taken[1].content  # it is told, once
+    assert memory.take_in(master) == []
+    dead = InboxMessage.objects.get(content="poison")
+    assert (dead.state, dead.deliveries, dead.acked_at) == ("dead", conf.inbox_tries, None)
+    assert worklog_kinds(chat.pk).count("dead_letter") == 1
+
+    assert dead.redeliver() is True
+    assert dead.redeliver() is False
+    assert ["poison" in row.content for row in memory.take_in(master)] == [True]
+
+
+def test_the_last_try_may_succeed(chat, master):
+    _, child = send(master)
+    finish(begin(child, "r2"), "found", "r2")
+    killed_while_taking_in(master, conf.inbox_tries - 1)
+    assert len(memory.take_in(master)) == 1
+    message = mail()
+    assert (message.state, message.deliveries) == ("acked", conf.inbox_tries)
+    assert message.created_at <= message.delivered_at <= message.acked_at
+    assert "dead_letter" not in worklog_kinds(chat.pk)
+
+
+def test_a_dead_note_tells_nobody_of_itself(master):
+    task, _ = send(master)
+    with runs.owned(master) as (session, fresh):
+        inbox.note_missing_results(session, fresh, [task.pk])
+    killed_while_taking_in(master, conf.inbox_tries + 1)
+    assert list(InboxMessage.objects.filter(kind="note").values_list("state", flat=True)) == [
+        "dead"
+    ]
+
+
+def test_a_run_s_own_task_is_bounded_by_the_run_s_attempts(master):
+    _, child = send(master)
+    child = claim(child, "r2")
+    killed_while_taking_in(child, conf.inbox_tries + 2)
+    assert [row.content for row in memory.take_in(child)] == ["look"]
+
+
+def test_a_task_that_nobody_has_read_waits_for_nobody_any_more(chat, master, monkeypatch):
+    """Else the tasks of stopped turns would fill the inbox of their agent."""
+    monkeypatch.setattr(conf, "inbox_limit", 1)
+    task, child = send(master)
+    interrupts.request(chat.pk, by="alice", agent_id="researcher")
+    assert again(child).status == "interrupted"
+    task.refresh_from_db()
+    assert task.state == "discarded"
+    send(master, call_id="c2")
+
+
+def test_a_result_that_is_too_large_is_refused_with_the_limit_named(chat, master, monkeypatch):
+    monkeypatch.setattr(conf, "message_bytes", 100)
+    task, child = send(master)
+    assert finish(begin(child, "r2"), "é" * 51, "r2") is True
+    assert again(child).status == "failed"
+    result = InboxMessage.objects.get(accepted_for=task)
+    assert (result.sender, result.reason) == ("system", "error")
+    assert "at most 100 bytes, and this one 102" in result.content
+    memory.take_in(master)
+    assert finish(master, "x" * 101, "r1") is True  # the master's own words are no message
+    assert again(master).status == "completed"
+    assert_at_rest(chat.pk)
+
+
+def step(run, *outcomes):
+    """One step that made these calls, ``name=outcome``."""
+    calls = [(memory.Call(f"call-{name}", name, "{}"), outcome) for name, outcome in outcomes]
+    respond_with(run, "", **{call.call_id: (call.name, {}) for call, _ in calls})
+    return memory.save_outcomes(run, calls)
+
+
+def test_the_inbox_is_read_once_and_in_order(master):
+    for n, agent in enumerate(("researcher", "reviewer")):
+        _, child = send(master, agent, call_id=f"c{n}")
+        finish(begin(child, f"r{n}"), f"from {agent}", f"r{n}")
+    (row,) = step(master, ("check_inbox", TakeIn())).rows
+    read = json.loads(row.content)["messages"]
+    assert [message["content"] for message in read] == ["from researcher", "from reviewer"]
+    assert memory.take_in(master) == []
+    assert step(master, ("check_inbox", TakeIn())).rows[0].content == '{"messages": []}'
+
+
+def test_a_result_that_is_awaited_in_the_same_step_is_not_read_twice(master):
+    one, child = send(master)
+    finish(begin(child, "r2"), "awaited", "r2")
+    _, child = send(master, "reviewer", call_id="c2")
+    finish(begin(child, "r3"), "not awaited", "r3")
+    saved = step(
+        master, ("check_inbox", TakeIn()), ("wait_for_results", Await([one.pk], timeout=60))
+    )
+    assert not saved.parked
+    read = json.loads(saved.rows[0].content)["messages"]
+    assert [message["content"] for message in read] == ["not awaited"]
+    rows, _ = memory.collect(
+        master, [memory.Call("call-wait_for_results", "wait_for_results", "{}")]
+    )
+    assert json.loads(rows[0].content)["results"][0]["content"] == "awaited"
+    assert memory.take_in(master) == []
+
+
 def test_an_ack_counts_once(master):
     task, _ = send(master)
     assert task.ack() is True
@@ -181,6 +331,9 @@ def test_the_first_result_is_accepted_and_a_later_one_is_kept_as_late(chat, mast
     assert second
     assert (first.accepted_for, first.late) == (task, False)
     assert (second.accepted_for, second.late) == (None, True)
+    told = [row.content for row in memory.take_in(master)]
+    assert ["late:" in text for text in told] == [False, True]
+    assert memory.take_in(master) == []  # told once
     assert InboxMessage.objects.get(accepted_for=task) == first
 
 

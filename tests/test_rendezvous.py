@@ -1,15 +1,18 @@
 """An await always ends: by results, by the deadline, by a stop; each result is used once."""
 
+import datetime as dt
 import uuid
 
 import pytest
+from django.utils import timezone
 
 from chat import memory
 from chat.executor import finish
 from chat.tools.base import Await
 from coordination import endings, interrupts, rendezvous, runs, suspensions
+from coordination.conf import conf
 from coordination.errors import NotFound
-from coordination.models import InboxMessage, Lease, Run, Wait
+from coordination.models import InboxMessage, Lease, Question, Run, Wait
 from coordination.suspensions import Ask
 from tests.core import (
     again,
@@ -139,6 +142,31 @@ def test_nothing_expires_before_its_time(master):
     back_in_time(Wait.objects.all(), 11, "deadline_at")
     assert rendezvous.expire_due() == 1
     assert rendezvous.expire_due() == 0
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_node_whose_clock_is_wrong_ends_no_wait_and_no_question_too_soon(
+    chat, master, monkeypatch, hours
+):
+    real = timezone.now
+    monkeypatch.setattr(timezone, "now", lambda: real() + dt.timedelta(hours=hours))
+    task, child = send(master)
+    child = begin(child, "r2")
+    wait_for(master, task, timeout=60)
+    monkeypatch.setattr(timezone, "now", real)
+    assert rendezvous.expire_due() == 0
+    monkeypatch.setattr(timezone, "now", lambda: real() + dt.timedelta(hours=hours))
+    assert rendezvous.expire_due() == 0
+    respond_with(child, "", q=("ask_user", {}))
+    memory.save_outcomes(child, [(memory.Call("q", "ask_user", "{}"), Ask(question="which?"))])
+    back_in_time(Question.objects.all(), conf.question_ttl - 60, "expires_at")
+    assert suspensions.expire_due() == 0
+    back_in_time(Question.objects.all(), 61, "expires_at")
+    assert suspensions.expire_due() == 1
+    back_in_time(Wait.objects.all(), 50, "deadline_at")
+    assert rendezvous.expire_due() == 0
+    back_in_time(Wait.objects.all(), 11, "deadline_at")
+    assert rendezvous.expire_due() == 1
 
 
 HOW = {

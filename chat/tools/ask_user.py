@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coordination.errors import Refused
 from coordination.inbox import check_size
-from coordination.suspensions import Ask, option_value
+from coordination.suspensions import Ask, fits, option_value
 
 from .base import Outcome, ToolContext, ToolError, tool
 
@@ -58,7 +58,9 @@ async def ask_user(
         check_size(question)
     except Refused as refusal:
         raise ToolError(f"{refusal.code}: {refusal.detail}") from None
-    return Ask(
+    if any(field.type == "select" and not field.options for field in fields):
+        raise ToolError("fields: a select needs options to choose from.")
+    asked = Ask(
         question=question,
         ui_type=ui_type,
         options=choices,
@@ -66,3 +68,9 @@ async def ask_user(
         default_value=default_value,
         allow_other=allow_other,
     )
+    if default_value is not None and not fits(asked, default_value):
+        raise ToolError(
+            "default_value: it must be an answer to the question, for it stands in for one that "
+            f"does not come; it does not match {asked.response_schema()}."
+        )
+    return asked

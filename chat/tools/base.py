@@ -24,7 +24,7 @@ import inspect
 import json
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_type_hints, overload
 
@@ -56,10 +56,14 @@ class ToolContext:
 
 @dataclass(frozen=True)
 class Value:
-    """A finished call: what the model reads, and inbox messages that it thereby has received."""
+    """A finished call: what the model reads."""
 
     content: Any
-    acks: list[uuid.UUID] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class TakeIn:
+    """The call returns what waits in the inbox: read, acked and remembered in one transaction."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Await:
     mode: str = "all"
 
 
-Outcome = Value | Ask | Await
+Outcome = Value | TakeIn | Ask | Await
 Function = Callable[..., Any]
 
 
@@ -102,7 +106,7 @@ class Tool:
         else:
             where = self.function.__module__, self.function.__qualname__
             result = await processes.call(call_plain, *where, context, values)
-        return result if isinstance(result, Value | Ask | Await) else Value(result)
+        return result if isinstance(result, Outcome) else Value(result)
 
     def parse(self, arguments: str) -> BaseModel:
         """The arguments as the function gets them. Raises ToolError where they do not fit."""

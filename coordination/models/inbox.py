@@ -1,8 +1,10 @@
 """A message from one agent to another, or from the system in an agent's name.
 
 Delivered at least once and in effect once: ``acked_at`` is set in the transaction that appends the
-message to its reader's memory. At most one accepted result per task, by ``accepted_for``: a unique,
-nullable column. What comes later is kept, flagged ``late``. ``send_key`` makes a retried send one.
+message to its reader's memory, and ``deliveries`` counts the tries before it; a message that has
+used them up is a dead letter, for an operator to look at. At most one accepted result per task, by
+``accepted_for``: a unique, nullable column. What comes later is kept, flagged ``late``.
+``send_key`` makes a retried send one.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import uuid
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from .session import Session
@@ -29,6 +32,7 @@ class InboxMessage(models.Model):
         PENDING = "pending"
         ACKED = "acked"  # in its reader's memory
         DISCARDED = "discarded"  # belongs to a stopped turn; kept for the record
+        DEAD = "dead"  # could not be delivered; kept for an operator
 
     SYSTEM = "system"
 
@@ -52,6 +56,7 @@ class InboxMessage(models.Model):
     send_key = models.CharField(max_length=320, null=True, unique=True)
     state = models.CharField(max_length=16, choices=State, default=State.PENDING)
     late = models.BooleanField(default=False)
+    deliveries = models.PositiveIntegerField(default=0)  # tries; the last one may have succeeded
     created_at = models.DateTimeField(default=timezone.now)
     delivered_at = models.DateTimeField(null=True)
     acked_at = models.DateTimeField(null=True)
@@ -76,6 +81,16 @@ class InboxMessage(models.Model):
 
     def ack(self) -> bool:
         """True for the one reader whose ack counted; call it where the content is saved."""
-        now = timezone.now()
         rows = InboxMessage.objects.filter(pk=self.pk, state=self.State.PENDING)
-        return rows.update(state=self.State.ACKED, delivered_at=now, acked_at=now) == 1
+        delivered_at = Coalesce("delivered_at", Now())
+        return rows.update(state=self.State.ACKED, delivered_at=delivered_at, acked_at=Now()) == 1
+
+    def bury(self) -> bool:
+        """Pending → dead letter. True for the one call that buried it."""
+        rows = InboxMessage.objects.filter(pk=self.pk, state=self.State.PENDING)
+        return rows.update(state=self.State.DEAD) == 1
+
+    def redeliver(self) -> bool:
+        """Dead letter → pending, with all its tries; an operator's decision. True if this won."""
+        rows = InboxMessage.objects.filter(pk=self.pk, state=self.State.DEAD)
+        return rows.update(state=self.State.PENDING, deliveries=0) == 1
