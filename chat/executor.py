@@ -12,7 +12,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -61,10 +61,10 @@ Lost = Fenced | CommitUnknown  # the run is another's, or has to be taken up fro
 async def execute(execution: Execution, writer: Writer) -> None:
     """Carry the run as far as it goes now. Raises what ``coordination.worker`` settles."""
     run, by = execution.run, execution.runner_id
-    before = await patiently(leases.held_before, run) if run.epoch > 1 else 0.0
+    turn = Turn(execution, writer, get_model(settings.AGENT_MODEL))
     try:
-        async with asyncio.timeout(conf.run_limit - before) as limit:
-            await Turn(execution, writer, get_model(settings.AGENT_MODEL)).run()
+        async with asyncio.timeout(conf.run_limit) as limit:
+            await turn.run(limit)
     except ModelError as error:
         await writer.flush(run)  # what was said is kept
         reason = Run.Reason.BUDGET if error.code == SILENT else Run.Reason.ERROR
@@ -93,12 +93,13 @@ class Turn:
         self.rows: list[Message] = []
         self.said = False  # whether the step under way has logged anything
 
-    async def run(self) -> None:
-        """Step after step until the run ends or parks."""
-        self.rows = await patiently(
-            memory.conversation, self.run_row.session_id, self.run_row.agent_id
-        )
-        if await self._go_on_with(memory.open_calls(self.rows)) or await self._was_answered():
+    async def run(self, limit: asyncio.Timeout) -> None:
+        """Step after step until the run ends or parks. Earlier executions count in the limit."""
+        begun = await self._sure(_take_up, self.run_row)
+        limit.reschedule((limit.when() or 0) - begun.held_before)
+        self.rows = begun.rows
+        parked = bool(begun.to_make) and await self._tool_step(begun.to_make)
+        if parked or await self._was_answered():
             return
         while self._steps_made() < conf.max_steps:
             await self._before_step()
@@ -204,7 +205,7 @@ class Turn:
     # -- the tools -----------------------------------------------------------------------
 
     async def _go_on_with(self, calls: Sequence[Call]) -> bool:
-        """After a suspension or a crash: finish the last saved step. True if the run parked."""
+        """Go on with calls whose suspensions were over at once. True if the run parked."""
         if not calls:
             return False
         rows, to_make = await self._sure(memory.collect, self.run_row, calls)
@@ -268,6 +269,24 @@ def _finished(task: asyncio.Task[Outcome | Lost]) -> Outcome:
     if isinstance(result, Lost):
         raise result
     return result
+
+
+@dataclass(frozen=True)
+class _TakenUp:
+    """What an execution begins with; ``held_before`` in seconds."""
+
+    held_before: float
+    rows: list[Message]
+    to_make: list[Call]
+
+
+def _take_up(run: Run) -> _TakenUp:
+    """The conversation as it stands; after a suspension or a crash its last step is finished."""
+    before = leases.held_before(run) if run.epoch > 1 else 0.0
+    rows = memory.conversation(run.session_id, run.agent_id)
+    calls = memory.open_calls(rows)
+    results, to_make = memory.collect(run, calls) if calls else ([], [])
+    return _TakenUp(before, rows + results, to_make)
 
 
 class _StreamToLog:

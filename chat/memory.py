@@ -16,11 +16,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from django.db.models import Exists
+
 from chat import approvals
 from chat.llm import Usage, text_of
 from chat.models import Message
 from chat.tools.base import Await, Outcome, TakeIn, Value
 from coordination import events, inbox, rendezvous, runs, suspensions, texts, vocabulary
+from coordination.errors import Fenced
 from coordination.models import InboxMessage, Question, Run, Session, Wait
 from coordination.suspensions import Ask
 from coordination.transactions import unit_of_work
@@ -163,10 +166,13 @@ def _with_valid_arguments(call: Any) -> Any:
 def look_before_model_call(run: Run) -> bool:
     """Read the row before a model call: may it begin? True if messages wait to be taken in.
 
-    Raises ``coordination.errors.Fenced`` where the run is to stop or belongs to somebody else.
+    Raises Fenced where the run is to stop or belongs to somebody else.
     """
-    runs.check_owned(run)
-    return bool(inbox.deliverable(run))
+    may_begin = runs.still_owned(run).annotate(mail=Exists(inbox.waiting_for(run)))
+    mail = may_begin.values_list("mail", flat=True).first()
+    if mail is None:
+        raise Fenced
+    return mail
 
 
 def take_in(run: Run) -> list[Message]:

@@ -22,7 +22,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from . import endings, leases, panel, rendezvous, suspensions, worklog
+from . import endings, leases, panel, suspensions, worklog
 from .conf import conf
 from .models import Lease, Run
 from .transactions import locked, unit_of_work
@@ -183,7 +183,6 @@ def rounds(guard: LeaseGuard) -> None:
         lambda: enforce_stops(by=guard.name),
         lambda: enforce_limits(by=guard.name),
         mark_stalled,
-        rendezvous.expire_due,
         suspensions.expire_due,
     ]
     _each(duties, lambda duty: duty())

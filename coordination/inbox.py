@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import uuid
 
-from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from . import events, rendezvous, runs, vocabulary, worklog
@@ -122,9 +121,10 @@ def post_result(
     task = run.task
     if task is None:
         return None
-    InboxMessage.objects.filter(pk=task.pk, state=InboxMessage.State.PENDING).update(
-        state=InboxMessage.State.DISCARDED
-    )
+    if run.status != Run.Status.COMPLETED:
+        unread = InboxMessage.objects.filter(pk=task.pk, state=InboxMessage.State.PENDING)
+        unread.update(state=InboxMessage.State.DISCARDED)
+    late = not is_outstanding(task.pk)
     message = InboxMessage(
         session=session,
         position=session.next_position(),
@@ -135,18 +135,14 @@ def post_result(
         content=content,
         reason=reason,
         in_reply_to=task,
-        accepted_for=task,
+        accepted_for=None if late else task,
+        late=late,
     )
     asker = run.parent
     stopped = asker is not None and (asker.stop_requested_at or asker.status == "interrupted")
     if stopped:
         message.state = InboxMessage.State.DISCARDED
-    try:
-        with transaction.atomic():
-            message.save(force_insert=True)
-    except IntegrityError:
-        message.accepted_for, message.late = None, True
-        message.save(force_insert=True)
+    message.save(force_insert=True)
     events.append(session, run, vocabulary.inbox_written(message))
     if stopped:
         worklog.write(session, "result_discarded", discarded(session), run=run)
@@ -160,10 +156,15 @@ def deliverable(run: Run) -> list[InboxMessage]:
 
     Its own task; and what else waits for its agent, but for the tasks of other runs.
     """
+    return list(waiting_for(run).order_by("position"))
+
+
+def waiting_for(run: Run) -> QuerySet[InboxMessage]:
+    """The rows of ``deliverable``, in no order."""
     pending = InboxMessage.objects.filter(
         session_id=run.session_id, recipient=run.agent_id, state=InboxMessage.State.PENDING
-    ).order_by("position")
-    return [m for m in pending if m.kind not in TASKS or m.pk == run.task_id]
+    )
+    return pending.filter(~Q(kind__in=TASKS) | Q(pk=run.task_id))
 
 
 @unit_of_work

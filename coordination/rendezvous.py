@@ -102,11 +102,6 @@ def open_wait(
     return wait
 
 
-def _results_of(wait: Wait) -> dict[uuid.UUID, InboxMessage]:
-    results = InboxMessage.objects.filter(accepted_for__wait_items__wait=wait)
-    return {result.accepted_for_id: result for result in results if result.accepted_for_id}
-
-
 def _satisfied(wait: Wait) -> bool:
     counted = wait.items.aggregate(tasks=Count("pk"), answered=Count("task__accepted_result"))
     tasks, answered = counted["tasks"], counted["answered"]
@@ -141,10 +136,9 @@ def collect(run: Run, tool_call_id: str) -> list[Outcome]:
     wait = Wait.objects.filter(run=run, tool_call_id=tool_call_id).order_by("-pk").first()
     if wait is None:
         return []
-    results = _results_of(wait)
     outcomes = []
-    for item in wait.items.order_by("pk"):
-        result = results.get(item.task_id)
+    for item in wait.items.select_related("task__accepted_result").order_by("pk"):
+        result = getattr(item.task, "accepted_result", None)
         if result is None:
             outcomes.append(Outcome("timeout", item.task_id))
             continue

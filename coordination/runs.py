@@ -168,6 +168,8 @@ def announce(session: Session, run: Run) -> None:
 
     Nothing starts again below a root that has ended: its stream is closed.
     """
+    if run.announced:
+        return
     members = [*reversed(ancestors(run)), run]
     if members[0].is_terminal:
         return
@@ -202,11 +204,15 @@ def owned(run: Run, *, though_stopped: bool = False) -> Iterator[tuple[Session, 
 
 def check_owned(run: Run) -> None:
     """One look at the row before a call begins. Raises Fenced where it may not."""
-    rows = Run.objects.filter(
+    if not still_owned(run).exists():
+        raise Fenced
+
+
+def still_owned(run: Run) -> RunQuerySet:
+    """The row, while it is owned under this epoch and not to stop."""
+    return Run.objects.filter(
         pk=run.pk, epoch=run.epoch, status__in=Run.OWNED, stop_requested_at=None
     )
-    if not rows.exists():
-        raise Fenced
 
 
 def mark_saved(session: Session, run: Run, usage: dict[str, Any] | None = None) -> None:

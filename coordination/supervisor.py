@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from django.db.models.functions import Now
 
-from . import endings, guard, leases, nodes, wakeups
+from . import endings, guard, leases, nodes, rendezvous, wakeups
 from .conf import conf
 from .db import RETRY_PAUSE, db
 from .models import Lease
@@ -73,6 +73,7 @@ class Supervisor:
         keepers: list[asyncio.Future[None]] = [
             asyncio.ensure_future(self._for_ever(self._beat, conf.heartbeat_interval)),
             asyncio.ensure_future(self._for_ever(self._guard, conf.guard_interval)),
+            asyncio.ensure_future(self._for_ever(self._end_waits, conf.await_poll)),
             asyncio.ensure_future(self._until_done(lambda: db(self._settle_earlier_lives))),
         ]
         try:
@@ -206,6 +207,9 @@ class Supervisor:
     async def _guard(self) -> None:
         await db(guard.rounds, self.guard)
         await self._kill_the_deaf()
+
+    async def _end_waits(self) -> None:
+        await db(rendezvous.expire_due)
 
     async def _kill_the_deaf(self) -> None:
         """A loop that has not turned since a run of it was fenced will not obey any more."""

@@ -5,7 +5,8 @@ stands a poll. Groups: ``session.<hex>`` (readers, stoppers), ``runner.<id>`` (o
 ``workers`` (there is something to claim), ``everyone`` (all processes).
 
 ``hint`` is called inside a transaction and leaves after its commit. A process with an event loop
-that called ``Hub.current()`` sends through it; one without sends at once. Redis down costs nothing
+that called ``Hub.current()`` sends through it, and hears it itself at once (first the local
+registry, then the broadcast); one without sends at once. Redis down costs nothing
 but the hint: sending never raises and never blocks a caller.
 """
 
@@ -126,8 +127,15 @@ class Hub:
         return self.loop.time() - self.heard_at < 3 * PING_EVERY
 
     def post(self, group: str, message: Hint) -> None:
-        """Queue a hint for sending; from any thread."""
-        self._outbox.append((group, message))
+        """Queue a hint for sending; from any thread. This process hears it without Redis.
+
+        But for new work: who hears of that first gets it, and that should be any runner.
+        """
+        if group == WORKERS:
+            self._outbox.append((group, message))
+        else:
+            self._outbox.append((group, {**message, "origin": self._name}))
+            self.loop.call_soon_threadsafe(self._dispatch, message)
         self.loop.call_soon_threadsafe(self._outgoing.set)
 
     def subscribe(self, group: str, handler: Callable[[Hint], None]) -> None:
@@ -176,7 +184,9 @@ class Hub:
         group = self._name
         self.subscribe(group, self._heard)
         for number in itertools.count(1):
-            self.post(group, {"type": "wakeup", "group": group, "kind": "ping", "number": number})
+            ping = {"type": "wakeup", "group": group, "kind": "ping", "number": number}
+            self._outbox.append((group, ping))
+            self._outgoing.set()
             await asyncio.sleep(PING_EVERY if self.listening else LISTEN_PAUSE)
 
     def _heard(self, ping: Hint) -> None:
@@ -206,7 +216,8 @@ class Hub:
             self._tell_gap()
             while True:
                 message = await layer.receive(channel)
-                self._dispatch(message)
+                if message.get("origin") != self._name:  # else it was heard when it was posted
+                    self._dispatch(message)
                 if joined.done():
                     joined.result()
         finally:
