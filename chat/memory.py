@@ -35,7 +35,7 @@ UNKNOWN_EFFECT = (
     "The worker was lost during this call: it is unknown whether it took effect. Check before you "
     "do it again."
 )
-LATE = "; late: this task has been answered before, and this is only for your information"
+LATE = "; late, this task has been answered before and this is only for your information"
 NO_OUTPUT = "(no output)"  # a blank result would be refused by a strict provider
 INTERRUPTED = "Interrupted by the user; this call did not finish."
 

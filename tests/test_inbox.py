@@ -332,7 +332,7 @@ def test_the_first_result_is_accepted_and_a_later_one_is_kept_as_late(chat, mast
     assert (first.accepted_for, first.late) == (task, False)
     assert (second.accepted_for, second.late) == (None, True)
     told = [row.content for row in memory.take_in(master)]
-    assert ["late:" in text for text in told] == [False, True]
+    assert ["; late, " in text for text in told] == [False, True]
     assert memory.take_in(master) == []  # told once
     assert InboxMessage.objects.get(accepted_for=task) == first
 

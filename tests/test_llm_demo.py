@@ -273,6 +273,28 @@ async def test_a_background_task_is_commented_when_it_arrives(words):
     assert not calls_of(comment)
 
 
+@pytest.mark.parametrize("words", ["please revise the plan", "修订一下方案"])
+async def test_a_draft_goes_back_to_the_one_who_remembers_it(words):
+    chat = Conversation()
+    (made,) = calls_of(await chat.say(words))
+    first = made.args_as_dict()
+    (made,) = calls_of(await chat.give_back(result("draft one")))
+    second = made.args_as_dict()
+    assert [first["type"], second["type"]] == ["task", "revision"]
+    assert first["to"] == second["to"] == "strategist"
+    compared = await chat.give_back(result("draft two"))
+    assert not calls_of(compared)
+    assert "draft one" in text_of(compared)
+    assert "draft two" in text_of(compared)
+
+
+async def test_a_draft_that_was_lost_is_not_sent_back():
+    chat = Conversation()
+    await chat.say("revise")
+    response = await chat.give_back({"status": "lost", "content": "gone"})
+    assert [made.tool_name for made in calls_of(response)] == ["ask_user"]
+
+
 async def test_mail_beside_other_things_is_shown_with_them():
     chat = Conversation()
     response = await chat.say("[inbox] result from reviewer (in reply to m): early", "Which bread?")

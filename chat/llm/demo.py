@@ -11,6 +11,7 @@ restart; it holds no state of its own. What it says next is the first line of ``
     long                        about 400 words, to be stopped in mid sentence
     postcard                    a tool call that the person approves, denies or edits
     background                  a task nobody waits for; its result is commented when it arrives
+    revise                      a draft, sent back with remarks to the one who remembers it
     fail                        the provider fails in mid sentence
 
 The same conversation gives the same answer, whatever an interruption has left in it.
@@ -266,11 +267,11 @@ def hello(scene: Scene) -> Iterator[Act]:
             "Hello! I am the built-in demo model: no network, no key, just a script. "
             "Ask me anything and I will send two sub-agents to work, or try one of these words: "
             "`ask form`, `ask select`, `postcard`, `long` (press Stop while it runs), "
-            "`background`, `fail`. "
+            "`background`, `revise`, `fail`. "
             "Set AGENT_MODEL to talk to a real model.",
             "你好！我是内置的演示模型：不联网，不需要密钥，只照脚本演出。"
             "随便问我一个问题，我会派两个子智能体去工作；也可以试试这些词："
-            "“问我 表单”、“问我 选择”、“明信片”、“长文”（生成时按停止）、“后台”、“失败”。"
+            "“问我 表单”、“问我 选择”、“明信片”、“长文”（生成时按停止）、“后台”、“修订”、“失败”。"
             "设置 AGENT_MODEL 就能换成真正的模型。",
         )
     )
@@ -446,6 +447,30 @@ def show_mail(scene: Scene) -> Iterator[Act]:
             f"收到 {mail.sender} 的消息（{mail.kind}）：",
         )
         yield Say(f"{head}\n> " + mail.text.replace("\n", "\n> ") + "\n\n")
+
+
+def draft(scene: Scene) -> Iterator[Act]:
+    yield Say(
+        scene.say(
+            "The strategist makes a draft, and then gets it back with a remark.\n",
+            "策略师先写一份草稿，然后带着意见退回给它修订。\n",
+        )
+    )
+    yield awaited_task("strategist", scene.say(f"Draft: {scene.topic}", f"草稿：{scene.topic}"))
+
+
+def send_back(scene: Scene) -> Iterator[Act]:
+    yield Say(scene.say("Good, but too cautious. Back with it.\n", "不错，但太谨慎，退回修订。\n"))
+    remark = scene.say("Again, and bolder.", "请再写一次，大胆一些。")
+    yield Call(
+        "send_message",
+        {"to": "strategist", "content": remark, "type": "revision", "await_result": True},
+    )
+
+
+def compare(scene: Scene) -> Iterator[Act]:
+    drafts = "\n\n".join(quote(scene, result) for result in scene.results)
+    yield Say(scene.say("The draft and its revision:\n\n", "草稿与修订稿：\n\n") + drafts)
 
 
 def fail(scene: Scene) -> Iterator[Act]:
@@ -639,6 +664,15 @@ def only_sent(scene: Scene) -> bool:
     return returned("send_message")(scene) and all(r.status == "sent" for r in scene.results)
 
 
+def drafts(number: int) -> Callable[[Scene], bool]:
+    """The person wants a revision, and this many drafts have come back."""
+    return lambda scene: (
+        returned("send_message")(scene)
+        and scene.has(REVISE)
+        and [result.status for result in scene.results] == ["result"] * number
+    )
+
+
 def can(tool: str, condition: Callable[[Scene], bool]) -> Callable[[Scene], bool]:
     return lambda scene: tool in scene.tools and condition(scene)
 
@@ -649,6 +683,7 @@ HELLO = (
 )
 LONG = r"(?<!how )(?<!as )\blong\b(?![ -]term)|(?<![增成家校延擅特])长(?![期远大处])"
 BACKGROUND = r"\bbackground\b|后台"
+REVISE = r"\brevis(e|ion)\b|修订"
 FAIL = r"\bfail\b|失败"
 POSTCARD = r"\b(postcard|approv\w+)\b|明信片|审批|批准"
 ASK = r"\bask\b|问我|提问"
@@ -660,6 +695,8 @@ Line = tuple[Callable[[Scene], bool], Play]
 MASTER: tuple[Line, ...] = (
     (returned("ask_user"), final),
     (only_sent, sent),
+    (drafts(1), send_back),
+    (drafts(2), compare),
     (returned("send_message"), synthesis),
     (returned("send_postcard"), after_postcard),
     (lambda scene: bool(scene.returned), report),
@@ -671,6 +708,7 @@ MASTER: tuple[Line, ...] = (
     (can("send_postcard", said(POSTCARD)), postcard),
     (said(LONG), long_text),
     (can("send_message", said(BACKGROUND)), background),
+    (can("send_message", said(REVISE)), draft),
     (can("send_message", fresh), plan),
     (fresh, work),
 )
