@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from django.db import connection
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from chat import actions, memory
@@ -277,7 +278,7 @@ def unclaimed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[Any, str]]:
 async def test_a_stop_at_every_position(wire, providers, unclaimed, monkeypatch):
     monkeypatch.setattr(conf, "stop_ack", 60)  # so many stops at once are many for one machine
     assert len(POSITIONS) >= 40
-    stopped = [Stopped(name, await db(_new_chat, name), unclaimed) for name in POSITIONS]
+    stopped = [Stopped(name, await db(_new_chat, name), unclaimed) for name in tried()]
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(it: Stopped) -> None:
@@ -295,6 +296,11 @@ async def test_a_stop_at_every_position(wire, providers, unclaimed, monkeypatch)
         error.add_note(f"at the position {name!r}")
     if failed:
         raise BaseExceptionGroup(f"{wire}: {', '.join(failed)}", list(failed.values()))
+
+
+def tried() -> list[str]:
+    """The wire is the same on every database: on the second one some positions are enough."""
+    return list(POSITIONS)[:: 1 if connection.vendor == "sqlite" else 4]
 
 
 def _new_chat(title: str) -> ChatSession:
