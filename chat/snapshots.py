@@ -9,6 +9,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.db.models import Exists, OuterRef, Q
+
 from chat.agents import MASTER
 from chat.models import ChatSession, Message
 from chat.turns import queue
@@ -203,23 +205,39 @@ def worklog_page(session_id: uuid.UUID, *, after: str | None = None) -> dict[str
     }
 
 
-def sessions_page(owner_id: Any, *, after: str | None = None, limit: int = 50) -> dict[str, Any]:
-    """The owner's sessions, newest first; ``next`` goes on to older ones."""
-    rows = ChatSession.objects.filter(owner=owner_id, deleted_at=None)
+def sessions_page(
+    owner_id: Any, *, after: str | None = None, limit: int = 50, words: str = ""
+) -> dict[str, Any]:
+    """The owner's sessions, newest first; ``next`` goes on to older ones.
+
+    ``words``: only those with them in the title, or in what was said with the master.
+    """
+    rows = ChatSession.objects.filter(owner=owner_id, deleted_at=None).select_related("session")
+    if words:
+        rows = _with_words(rows, words)
     if after:
         rows = _older_than(rows, after)
     page = list(rows.order_by("-created_at", "-pk")[: limit + 1])
     more = len(page) > limit
     page = page[:limit]
+    status = panel.session_statuses([row.pk for row in page])
     return {
-        "items": [session_json(row) for row in page],
+        "items": [session_json(row, status[row.pk][0]) for row in page],
         "next": str(page[-1].pk) if more else None,
     }
 
 
-def _older_than(rows: Any, cursor: str) -> Any:
-    from django.db.models import Q
+def _with_words(rows: Any, words: str) -> Any:
+    said = Message.objects.filter(
+        session=OuterRef("pk"),
+        agent_id=MASTER,
+        role__in=[Message.Role.USER, Message.Role.ASSISTANT],
+        content__icontains=words,
+    )
+    return rows.filter(Q(title__icontains=words) | Exists(said))
 
+
+def _older_than(rows: Any, cursor: str) -> Any:
     try:
         last = ChatSession.objects.filter(pk=uuid.UUID(cursor)).first()
     except ValueError:
@@ -231,12 +249,12 @@ def _older_than(rows: Any, cursor: str) -> Any:
     )
 
 
-def session_json(row: ChatSession) -> dict[str, Any]:
-    """One session of the list."""
-    status, _ = panel.session_status(row.pk)
+def session_json(row: ChatSession, status: str) -> dict[str, Any]:
+    """One session of the list; ``cursor`` grows with whatever happens in it."""
     return {
         "id": str(row.pk),
         "title": row.title,
         "status": status,
         "created_at": row.created_at.isoformat(),
+        "cursor": row.session.last_seq,
     }

@@ -130,6 +130,9 @@ STRINGS = {
     "session_gone": _("This conversation no longer exists."),
     # The list of conversations
     "untitled": _("New conversation"),
+    "unread": _("unread"),
+    "rename_session": _("Rename “{title}”"),
+    "rename_failed": _("The title was not changed: {detail}"),
     "delete_session": _("Delete “{title}”"),
     "delete_failed": _("The conversation was not deleted: {detail}"),
 }

@@ -147,6 +147,28 @@ def test_older_conversations_are_offered(client, ann):
     assert re.search(r'data-older="[0-9a-f-]{36}"', page)
 
 
+def found(client, words: str) -> list[str]:
+    return [item["title"] for item in client.get("/chat/list/", {"q": words}).json()["items"]]
+
+
+def test_conversations_are_found_by_title_and_by_what_was_said(client, ann):
+    heating = conversation(ann, "Heating")
+    say(heating, "A heat pump is quiet.")
+    say(heating, "a tool's answer", role="tool", position=2)
+    conversation(ann, "Chengdu")
+    say(conversation(User.objects.create_user("bob"), "Bob's heating"), "pump")
+    assert found(client, "") == ["Chengdu", "Heating"]
+    assert found(client, " heat ") == found(client, "PUMP") == ["Heating"]
+    assert found(client, "tool") == found(client, "100%") == []
+
+
+def test_the_list_costs_the_same_however_long_it_is(client, ann, django_assert_max_num_queries):
+    for number in range(30):
+        conversation(ann, f"Number {number}")
+    with django_assert_max_num_queries(6):
+        assert len(client.get("/chat/list/").json()["items"]) == 30
+
+
 # -- Markdown --------------------------------------------------------------------------------
 
 

@@ -83,6 +83,18 @@ async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> Ht
     return JsonResponse({"agents": await db(panel.agents, session_id)})
 
 
+@never_cache
+@login_required
+@require_GET
+async def conversation_list(request: HttpRequest) -> HttpResponse:
+    """The list of conversations as it is now, or of those that hold the words ``q``."""
+    user = await request.auser()
+    words = request.GET.get("q", "").strip()
+    return JsonResponse(
+        await db(snapshots.sessions_page, user.pk, limit=SESSIONS_SHOWN, words=words)
+    )
+
+
 @login_required
 @require_POST
 async def rendered(request: HttpRequest) -> HttpResponse:
@@ -161,6 +173,7 @@ async def _page(request: HttpRequest, *, state: dict[str, Any] | None) -> HttpRe
 
 urlpatterns = [
     path("", start, name="start"),
+    path("chat/list/", conversation_list, name="conversation_list"),
     path("chat/new/", new_conversation, name="new_conversation"),
     path("chat/<uuid:session_id>/", conversation, name="conversation"),
     path("chat/<uuid:session_id>/state/", conversation_state, name="conversation_state"),

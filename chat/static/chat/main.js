@@ -44,6 +44,11 @@ const actions = {
     byId("trouble").hidden = text === "";
   },
 
+  titled(title) {
+    byId("title").textContent = title;
+    document.title = `${title} · agentsite`;
+  },
+
   sent() {
     byId("welcome").hidden = true;
     follower.toEnd();
@@ -102,6 +107,7 @@ state.listen((kind, ids) => {
   if (kind === "item") announceAnswers(ids);
   if (kind === "order") byId("welcome").hidden = state.order.length > 0 || state.questions.size > 0;
   if (kind === "status" && !state.busy) actions.trouble("");
+  if (kind === "status" || kind === "agents") sawAll();
   const text = activity();
   byId("activity").hidden = text === "";
   if (byId("activity").textContent !== text) byId("activity").textContent = text;
@@ -171,11 +177,19 @@ function begin(fresh) {
   for (const id of state.order) said.add(id);
   byId("earlier").hidden = fresh.snapshot.messages.length < PAGE;
   const title = fresh.snapshot.title || t("untitled");
-  byId("title").textContent = title;
-  document.title = `${title} · agentsite`;
+  actions.titled(title);
   sessions.setTitle(title);
   stream.open(fresh.snapshot.cursor);
+  sawAll();
 }
+
+/* What has come while the page is in sight has been seen. */
+function sawAll() {
+  if (stream && !document.hidden) sessions.seen(stream.cursor);
+}
+
+addEventListener("pagehide", sawAll);
+document.addEventListener("visibilitychange", sawAll);
 
 let reloading = null;
 
