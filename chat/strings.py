@@ -85,6 +85,7 @@ STRINGS = {
     "earlier": _("Show earlier messages"),
     "copy": pgettext_lazy("a button", "Copy"),
     "copied": _("Copied"),
+    "copy_failed": _("Not copied"),
     "thinking": _("{agent} is working"),
     "waiting_for_agents": _("Waiting for sub-agents"),
     "waiting_for_worker": _("Waiting for a free worker"),

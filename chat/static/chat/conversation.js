@@ -1,7 +1,7 @@
 /* The conversation: one element per item, changed in place.
 
-   Streaming text is a text node that grows; when its message is complete it is replaced by the
-   site's rendering of the same text. Nothing is drawn anew while a reader may be selecting in it. */
+   Streaming text is a text node that grows; block by block, and at last as a whole, it is replaced by
+   the site's rendering of the same text. What is rendered stays: a reader may be selecting in it. */
 
 import { CallCard } from "./calls.js";
 import { announce, byId, h, icon } from "./dom.js";
@@ -141,14 +141,16 @@ class AssistantView {
   }
 }
 
-/* A text that grows as plain text and becomes Markdown when it is complete. */
+/* A text that grows: its finished blocks as Markdown, what is still being written as it comes. When
+   the message is complete, all of it is shown as the site renders the whole. */
 export class TextView {
   constructor(item) {
     this.item = item;
     this.drawn = 0;
     this.shown = null;
     this.node = document.createTextNode("");
-    this.element = h("div", { class: "streaming", dir: "auto" }, this.node);
+    this.tail = h("div", { class: "streaming" }, this.node);
+    this.element = h("div", { class: "prose", dir: "auto" }, this.tail);
   }
 
   update() {
@@ -160,8 +162,25 @@ export class TextView {
       this.node.appendData(item.text.slice(this.drawn));
       this.drawn = item.text.length;
     }
-    this.element.classList.toggle("caret", !whole && item.text !== "");
+    this.tail.classList.toggle("caret", !whole && item.text !== "");
     if (whole && item.text !== "") this.#render(item.text);
+    else this.#settle();
+  }
+
+  async #settle() {
+    const end = this.settling ? 0 : markdown.settled(this.node.data);
+    if (end === 0) return;
+    this.settling = true;
+    try {
+      const html = await markdown.render(this.node.data.slice(0, end));
+      if (!this.tail.isConnected) return; // it is complete by now, and shown as a whole
+      this.tail.before(...markdown.nodes(html).childNodes);
+      this.node.deleteData(0, end);
+      this.settling = false;
+      this.#settle();
+    } catch {
+      // it stays plain until the message is complete
+    }
   }
 
   async #render(text) {
