@@ -7,6 +7,7 @@ under way is neither missing from it nor repeated after its cursor.
 from __future__ import annotations
 
 import uuid
+from collections import Counter, defaultdict
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q
@@ -19,6 +20,7 @@ from coordination.errors import Invalid, NotFound
 from coordination.models import InboxMessage, Question, Run, Session, WorkLogEntry
 from coordination.transactions import locked, unit_of_work
 
+TOKENS = ("input_tokens", "output_tokens")
 PAGE = 200  # messages in a snapshot; CONTRACT.md section 3
 
 
@@ -202,6 +204,24 @@ def worklog_page(session_id: uuid.UUID, *, after: str | None = None) -> dict[str
             for row in page
         ],
         "next": str(page[-1].pk) if more else None,
+    }
+
+
+def usage(session_id: uuid.UUID) -> dict[str, Any]:
+    """Tokens: of each turn with its sub-agents, by the message it answers, and of all runs."""
+    total = Counter(dict.fromkeys(TOKENS, 0))
+    turns: defaultdict[uuid.UUID, Counter[str]] = defaultdict(Counter)
+    for root_id, used in Run.objects.filter(session_id=session_id).values_list("root_id", "usage"):
+        for counter in (total, turns[root_id]):
+            counter.update({name: used.get(name, 0) for name in TOKENS})
+    asked = _conversation(session_id, MASTER).filter(role=Message.Role.USER)
+    return {
+        "turns": {
+            str(message_id): turns[run_id]
+            for message_id, run_id in asked.values_list("pk", "run_id")
+            if turns[run_id].total()
+        },
+        "total": total,
     }
 
 

@@ -86,6 +86,18 @@ async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> Ht
 @never_cache
 @login_required
 @require_GET
+async def conversation_usage(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """What the conversation has used so far, in tokens."""
+    try:
+        await actions.find_session(await request.auser(), session_id)
+    except NotFound as error:
+        raise Http404 from error
+    return JsonResponse(await db(snapshots.usage, session_id))
+
+
+@never_cache
+@login_required
+@require_GET
 async def conversation_list(request: HttpRequest) -> HttpResponse:
     """The list of conversations as it is now, or of those that hold the words ``q``."""
     user = await request.auser()
@@ -149,6 +161,7 @@ async def _state(request: HttpRequest, session_id: uuid.UUID) -> dict[str, Any]:
         "snapshot": snapshot,
         "worklog": worklog,
         "html": {message["id"]: text for message, text in zip(said, html, strict=True)},
+        "usage": await db(snapshots.usage, session_id),
         "now": timezone.now().isoformat(),
     }
 
@@ -178,6 +191,7 @@ urlpatterns = [
     path("chat/<uuid:session_id>/", conversation, name="conversation"),
     path("chat/<uuid:session_id>/state/", conversation_state, name="conversation_state"),
     path("chat/<uuid:session_id>/agents/", conversation_agents, name="conversation_agents"),
+    path("chat/<uuid:session_id>/usage/", conversation_usage, name="conversation_usage"),
     path("rendered/", rendered, name="rendered"),
     path("signin/<str:token>/", one_time_signin, name="one_time_signin"),
     path("i18n/", include("django.conf.urls.i18n")),

@@ -85,7 +85,7 @@ export class CallCard {
   }
 }
 
-function title(call) {
+export function title(call) {
   const args = parsed(call.args);
   if (call.name === "send_message") {
     return t(args.type === "revision" ? "tool_send_revision" : "tool_send_message", { agent: agentName(recipient(call)) || "…" });
@@ -145,7 +145,7 @@ function resultView(call) {
   return h("pre", { textContent: pretty(call.result), tabIndex: 0 });
 }
 
-function richText(text) {
+export function richText(text) {
   const element = h("div", { class: "streaming", dir: "auto", textContent: text });
   markdown.render(text).then((html) => markdown.show(element, html), () => {});
   return element;

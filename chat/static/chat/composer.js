@@ -52,6 +52,7 @@ export class Composer {
   }
 
   #key(event) {
+    if (event.key === "ArrowUp" && this.field.value === "") return this.actions.editLast(event);
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     this.send();
@@ -59,7 +60,7 @@ export class Composer {
 
   #escape(event) {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-    if (document.querySelector("dialog[open], .side[data-open]") || !this.state.busy) return;
+    if (document.querySelector("dialog[open], .side[data-open], :popover-open") || !this.state.busy) return;
     event.preventDefault();
     this.actions.stop();
   }
@@ -70,8 +71,8 @@ export class Composer {
     this.field.focus();
   }
 
-  async send() {
-    const content = this.field.value.trim();
+  async send(text = this.field.value) {
+    const content = text.trim();
     if (content === "" || this.sending) return;
     if (this.draft?.content !== content) this.draft = { content, id: newId() };
     this.sending = true;

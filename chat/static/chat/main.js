@@ -3,17 +3,22 @@
    The page comes with the state as it was, and the stream goes on from that state's cursor. Where
    the log has begun anew (or a tab slept for a week), the state is read again as a whole. */
 
+import { Again } from "./again.js";
 import { AgentsPanel } from "./agents.js";
 import { ApiError, call, url } from "./api.js";
+import { showChain } from "./chain.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { announce, byId, h } from "./dom.js";
+import { exportAs } from "./export.js";
 import { drawers, Follower, tabs } from "./layout.js";
+import { Letters } from "./letters.js";
 import { Questions } from "./questions.js";
 import { Queue } from "./queue.js";
 import { Sessions } from "./sessions.js";
 import { State } from "./state.js";
 import { Stream } from "./stream.js";
+import { Usage } from "./usage.js";
 import { agentName, setSiteClock, t } from "./words.js";
 import { WorkLog } from "./worklog.js";
 
@@ -49,6 +54,31 @@ const actions = {
     document.title = `${title} · agentsite`;
   },
 
+  editLast(event) {
+    event.preventDefault();
+    again.edit();
+  },
+
+  loadLetters: () => letters.load(),
+
+  async showChain(letterId) {
+    try {
+      await showChain(sessionId, letterId);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      actions.trouble(error.message);
+    }
+  },
+
+  async export(kind) {
+    try {
+      await exportAs(kind, sessionId);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      actions.trouble(t("export_failed", { detail: error.message }));
+    }
+  },
+
   sent() {
     byId("welcome").hidden = true;
     follower.toEnd();
@@ -68,14 +98,24 @@ const actions = {
 
 const conversation = new Conversation(state, actions);
 const worklog = new WorkLog(state);
+const letters = new Letters(state, actions, sessionId);
 const sessions = new Sessions(state, actions, sessionId);
 const composer = new Composer(state, actions, sessionId);
+const again = new Again(state, conversation, composer);
 new Queue(state, actions, sessionId);
+new Usage(state, sessionId);
 drawers();
-tabs((shown) => shown === "worklog" && byId("worklog").scrollTo(0, byId("worklog").scrollHeight));
+tabs((shown) => {
+  if (shown === "worklog") byId("worklog").scrollTo(0, byId("worklog").scrollHeight);
+  if (shown === "letters") letters.shown();
+});
 
 for (const button of document.querySelectorAll("[data-suggestion]")) {
   button.addEventListener("click", () => composer.fill(button.textContent));
+}
+
+for (const button of document.querySelectorAll("#conversation-menu [data-export]")) {
+  button.addEventListener("click", () => actions.export(button.dataset.export));
 }
 
 /* -- what is going on, in one line under the conversation --------------------------------------- */
