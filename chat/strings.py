@@ -141,6 +141,15 @@ STRINGS = {
     "queue_failed": _("The waiting message was not changed: {detail}"),
     "queue_started": _("Its turn has come already; nothing was changed."),
     "request_failed": _("the site does not answer"),
+    # Commands in the message field
+    "commands_count": _("Commands: {count}. Choose with the arrow keys."),
+    "command_new": _("Begin a new conversation"),
+    "command_stop": _("Stop what runs"),
+    "command_retry": _("Send the last message again"),
+    "command_edit": _("Edit the last message and send it anew"),
+    "command_rename": _("Give this conversation another title"),
+    "command_markdown": _("Export as Markdown"),
+    "command_json": _("Export as JSON"),
     # The connection
     "connected": _("Connected"),
     "reconnecting": _("Connection lost, reconnecting …"),

@@ -5,6 +5,7 @@
    again after a lost answer is the same message. */
 
 import { ApiError, call, newId, url } from "./api.js";
+import { Commands } from "./commands.js";
 import { byId } from "./dom.js";
 import { t } from "./words.js";
 
@@ -17,6 +18,7 @@ export class Composer {
     this.field = byId("message");
     this.sendButton = byId("send");
     this.stopButton = byId("stop");
+    this.commands = new Commands(this.field, actions.commands);
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     this.field.addEventListener("input", () => this.#typed());
     this.field.addEventListener("keydown", (event) => this.#key(event));
@@ -52,6 +54,7 @@ export class Composer {
   }
 
   #key(event) {
+    if (this.commands.key(event)) return;
     if (event.key === "ArrowUp" && this.field.value === "") return this.actions.editLast(event);
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();

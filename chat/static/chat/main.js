@@ -49,6 +49,16 @@ const actions = {
     byId("trouble").hidden = text === "";
   },
 
+  commands: [
+    { name: "new", can: () => true, run: () => location.assign(url("chat/new/")) },
+    { name: "stop", can: () => state.busy, run: () => actions.stop() },
+    { name: "retry", can: () => sessionId && !state.busy, run: () => again.retry() },
+    { name: "edit", can: () => sessionId, run: () => again.edit() },
+    { name: "rename", can: () => sessions.own !== null, run: () => sessions.rename() },
+    { name: "markdown", can: () => sessionId, run: () => actions.export("markdown") },
+    { name: "json", can: () => sessionId, run: () => actions.export("json") },
+  ],
+
   titled(title) {
     byId("title").textContent = title;
     document.title = `${title} · agentsite`;

@@ -62,6 +62,7 @@ export class Sessions {
 
   /* Give a conversation another title; without a row, this page's own. */
   async rename(row = this.own) {
+    if (row && !row.checkVisibility({ visibilityProperty: true })) document.querySelector('[data-opens="sessions"]').click();
     const title = row && (await rename(row));
     if (!title) return;
     try {
