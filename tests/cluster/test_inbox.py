@@ -328,8 +328,8 @@ def test_the_same_message_twice_is_one_and_with_another_body_refused(site):
 
 def test_what_is_forged_foreign_circular_or_too_much_is_refused_by_name(site):
     """The model tries it all in one step, and is told what was wrong with each."""
-    foreign = site.session("eve")
-    foreign.post(site.play(assistant=[[task("theirs")]], researcher=ECHO))
+    foreign = site.session()
+    foreign.post(site.play(assistant=[[awaited("theirs")]], researcher=ECHO))
     foreign.until_idle()
     theirs = foreign.inbox()[0]["id"]
     chat = site.session()
