@@ -363,8 +363,8 @@ def fill_inbox(site, chat, recipient, count):
     """Messages that wait for somebody who never runs."""
     site.rows(
         "INSERT INTO coordination_inboxmessage (id, session_id, position, sender, recipient, kind,"
-        " content, reason, state, late, created_at) SELECT UUID(),"
-        f" '{chat.id}', seq, 'assistant', '{recipient}', 'note', '', '', 'pending', 0,"
+        " content, reason, state, late, deliveries, created_at) SELECT UUID(),"
+        f" '{chat.id}', seq, 'assistant', '{recipient}', 'note', '', '', 'pending', 0, 0,"
         f" UTC_TIMESTAMP(6) FROM seq_1_to_{count}"
     )
 
