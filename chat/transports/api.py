@@ -195,7 +195,10 @@ async def post_message(request: HttpRequest, sid: str, body: schemas.NewMessage)
 
 
 @api.post(
-    "/chat/{sid}/interrupt", response={200: schemas.Stopped, **REFUSALS}, tags=["conversation"]
+    "/chat/{sid}/interrupt",
+    response={200: schemas.Stopped, **REFUSALS},
+    auth=auth.STOPPING,
+    tags=["conversation"],
 )
 async def interrupt(
     request: HttpRequest,

@@ -45,6 +45,18 @@ class Unauthenticated(Refused):
         super().__init__("unauthenticated", UNAUTHENTICATED)
 
 
+class Forbidden(Refused):
+    """Whoever asks is known, and may not do this."""
+
+
+class RateLimited(Refused):
+    """Too much in too short a time; ``retry_after`` is in whole seconds."""
+
+    def __init__(self, retry_after: int, limit: str) -> None:
+        super().__init__("rate_limited", f"{limit} Try again in {retry_after} s; nothing was done.")
+        self.retry_after = retry_after
+
+
 def too_large(limit: int) -> Invalid:
     """The refusal of something over ``limit`` bytes."""
     return Invalid("too_large", f"The limit is {limit} bytes. Send less, or send it in parts.")
@@ -82,6 +94,10 @@ def _status(error: Refused) -> int:
             return 413 if error.code == "too_large" else 422
         case Unauthenticated():
             return 401
+        case Forbidden():
+            return 403
+        case RateLimited():
+            return 429
         case Conflict():
             return 409
     return 400
@@ -102,7 +118,10 @@ def answer(request: HttpRequest, error: BaseException) -> HttpResponse:
     status, code, detail = told(error)
     if status >= 500:
         log.error("request_failed", extra={"path": request.path}, exc_info=error)
-    return response(status, code, detail)
+    refusal = response(status, code, detail)
+    if isinstance(error, RateLimited):
+        refusal["Retry-After"] = str(error.retry_after)
+    return refusal
 
 
 def in_json(refusal: HttpResponseBase) -> HttpResponseBase:
