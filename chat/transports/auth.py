@@ -64,11 +64,11 @@ class SignedIn(AuthBase):
 
     def __init__(self, *, counted: bool = True) -> None:
         super().__init__()
-        self._counted = counted
+        self.counted = counted
 
     async def __call__(self, request: HttpRequest) -> User | None:
         caller = await self.caller(request)
-        return await _let_in(request, caller, self._counted) if caller is not None else None
+        return await _let_in(request, caller, self.counted) if caller is not None else None
 
     @abstractmethod
     async def caller(self, request: HttpRequest) -> Caller | None:
@@ -80,6 +80,10 @@ class BearerToken(SignedIn):
 
     openapi_type = "http"
     openapi_scheme = "bearer"
+    openapi_description = (
+        "`manage.py api_token USER` prints one. Its scope is `write`, or `read`: then everything "
+        "that changes something is 403 `insufficient_scope`."
+    )
 
     async def caller(self, request: HttpRequest) -> Caller | None:
         header = request.headers.get("Authorization")
@@ -92,6 +96,10 @@ class SessionCookie(SignedIn):
     openapi_type = "apiKey"
     openapi_in = "cookie"
     openapi_name = "sessionid"
+    openapi_description = (
+        "The cookie of a browser that is signed in. What changes something needs the cookie "
+        "`csrftoken` back as the header `X-CSRFToken`."
+    )
 
     async def caller(self, request: HttpRequest) -> Caller | None:
         # Not ``request.auser()``: it would keep a database connection for as long as a stream runs.

@@ -26,6 +26,7 @@ NOT_FOUND = "There is no such thing, or it is not yours. Look at the address and
 UNAUTHENTICATED = (
     "Sign in, or send the header 'Authorization: Bearer TOKEN'. `manage.py api_token` makes one."
 )
+MALFORMED = "The body is no JSON. Send one JSON object in UTF-8."
 UNAVAILABLE = "The database does not answer. Nothing was changed; try again in a moment."
 BROKEN = "Something went wrong here. It is in the log of this node; trying again may help."
 CODES = {
@@ -72,7 +73,7 @@ def told(error: BaseException) -> tuple[int, str, str]:
         case AuthenticationError():
             return 401, "unauthenticated", UNAUTHENTICATED
         case HttpError(status_code=400):
-            return 400, "malformed", "The body is no JSON. Send one JSON object in UTF-8."
+            return 400, "malformed", MALFORMED
         case HttpError():
             code = CODES.get(error.status_code, "refused")
             return error.status_code, code, str(error)
