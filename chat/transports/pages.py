@@ -31,11 +31,6 @@ from coordination.errors import NotFound
 SESSIONS_SHOWN = 50
 """Conversations listed at first; the page asks the API for older ones."""
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-
 
 @never_cache
 @login_required
@@ -154,9 +149,7 @@ async def _page(request: HttpRequest, *, state: dict[str, Any] | None) -> HttpRe
         "strings": page_strings(),
         "is_demo": settings.AGENT_MODEL.startswith("demo"),
     }
-    response = render_template(request, "chat/page.html", context)
-    response["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
-    return response
+    return render_template(request, "chat/page.html", context)
 
 
 urlpatterns = [
