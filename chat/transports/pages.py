@@ -28,6 +28,8 @@ from coordination import panel
 from coordination.db import db
 from coordination.errors import NotFound
 
+from . import schemas
+
 SESSIONS_SHOWN = 50
 """Conversations listed at first; the page asks the API for older ones."""
 
@@ -83,10 +85,10 @@ async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> Ht
 async def rendered(request: HttpRequest) -> HttpResponse:
     """Markdown as HTML: texts in, the same number of texts out."""
     try:
-        texts = json.loads(request.body)["texts"]
+        texts = schemas.clean(json.loads(request.body))["texts"]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return JsonResponse(
             {"code": "invalid", "detail": '{"texts": [...]} is expected'}, status=422
         )
