@@ -6,8 +6,12 @@ under way is neither missing from it nor repeated after its cursor.
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 import uuid
 from typing import Any
+
+from django.db.models import Q
 
 from chat.agents import MASTER
 from chat.models import ChatSession, Message
@@ -18,6 +22,11 @@ from coordination.models import InboxMessage, Question, Run, Session, WorkLogEnt
 from coordination.transactions import locked, unit_of_work
 
 PAGE = 200  # messages in a snapshot; CONTRACT.md section 3
+
+# What `next` looks like, so that the API's description can tell and nothing else is looked up.
+CURSOR = re.compile(r"[0-9]{1,18}")  # a number that every database holds
+SESSIONS_CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})")  # microseconds, id
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @unit_of_work
@@ -103,7 +112,7 @@ def _number(cursor: str | None, name: str) -> int | None:
     """A page cursor. Raises Invalid where it is none of ours."""
     if cursor in (None, ""):
         return None
-    if not str(cursor).isdecimal():
+    if not CURSOR.fullmatch(str(cursor)):
         raise Invalid("invalid_cursor", f"{name} must be the next of an earlier page.")
     return int(str(cursor))
 
@@ -213,22 +222,21 @@ def sessions_page(owner_id: Any, *, after: str | None = None, limit: int = 50) -
     page = page[:limit]
     return {
         "items": [session_json(row) for row in page],
-        "next": str(page[-1].pk) if more else None,
+        "next": _cursor_of(page[-1]) if more else None,
     }
 
 
 def _older_than(rows: Any, cursor: str) -> Any:
-    from django.db.models import Q
-
-    try:
-        last = ChatSession.objects.filter(pk=uuid.UUID(cursor)).first()
-    except ValueError:
-        last = None
-    if last is None:
+    """A cursor is the last one's time and id: it still says where once that session is gone."""
+    found = SESSIONS_CURSOR.fullmatch(cursor)
+    if found is None:
         raise Invalid("invalid_cursor", "after must be the next of an earlier page.")
-    return rows.filter(
-        Q(created_at__lt=last.created_at) | Q(created_at=last.created_at, pk__lt=last.pk)
-    )
+    at = EPOCH + dt.timedelta(microseconds=int(found[1]))
+    return rows.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=uuid.UUID(found[2])))
+
+
+def _cursor_of(row: ChatSession) -> str:
+    return f"{(row.created_at - EPOCH) // dt.timedelta(microseconds=1)}-{row.pk.hex}"
 
 
 def session_json(row: ChatSession) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from django.db import OperationalError
 
 from agentsite.asgi import application
 from chat import actions
+from chat.models import ApiToken
 from chat.transports import websocket
 from coordination import streams
 from coordination.conf import conf
@@ -138,6 +139,22 @@ async def test_a_browser_comes_in_by_its_cookie(alice, sid):
     elsewhere = [headers[0], (b"origin", b"https://evil.example")]
     connected, _ = await Socket(sid, headers=elsewhere).line.connect(timeout=20)
     assert not connected
+
+
+async def test_a_token_that_may_read_follows_and_changes_nothing(alice, sid):
+    reader = Caller(alice.user, await db(ApiToken.issue, alice.user, "", ApiToken.Scope.READ))
+    async with await Socket.of(reader, sid) as socket:
+        await socket.until("MESSAGES_SNAPSHOT")
+        for frame in (
+            {"type": "message", "content": "hi"},
+            {"type": "interrupt"},
+            {"type": "respond", "question_id": str(uuid.uuid4())},
+        ):
+            refused = (await socket.ask(frame["type"], **frame))["error"]
+            assert refused["code"] == "insufficient_scope"
+            assert "--scope write" in refused["detail"]
+        assert "ok" in await socket.ask("a", type="ack", id=0)
+    assert await db(Run.objects.filter(session_id=sid).count) == 0
 
 
 @pytest.mark.parametrize("query", ["?cursor=x", "?cursor=99999", "?window=0", "?window=x"])
