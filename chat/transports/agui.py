@@ -147,7 +147,7 @@ def _still_asking(session_id: uuid.UUID, run_id: uuid.UUID, before: int) -> list
             for question in open_ones.select_related("run").order_by("opened_at")
         ],
     }
-    said = [vocabulary.run_started(run), vocabulary.run_finished(run, outcome)]
+    said = [vocabulary.run_started(run), vocabulary.run_finished(run, outcome, [])]
     return [Logged(before, event["type"], events.dumps(event)) for event in said]
 
 
@@ -159,7 +159,7 @@ def _ended_while_it_waited(run_id: uuid.UUID) -> bool:
 def _never_began(run_id: uuid.UUID, cursor: int) -> list[Logged]:
     """All that there is to say of such a run."""
     run = Run.objects.get(pk=run_id)
-    said = [vocabulary.run_started(run), vocabulary.run_finished(run, {"type": "cancelled"})]
+    said = [vocabulary.run_started(run), vocabulary.run_finished(run, {"type": "cancelled"}, [])]
     return [Logged(cursor, event["type"], events.dumps(event)) for event in said]
 
 
