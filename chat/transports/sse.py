@@ -31,14 +31,14 @@ async def respond(request: HttpRequest, sid: str, cursor: str | None) -> Streami
 
 
 def batches(
-    request: HttpRequest, session_id: uuid.UUID, cursor: int | None
+    request: HttpRequest, session_id: uuid.UUID, cursor: int | None, *, anew: bool = False
 ) -> AsyncGenerator[streaming.Batch, None]:
     """The session's events for as long as whoever asked may read them."""
 
     async def look_again() -> None:
         await actions.find_session(await auth.user_again(request), session_id)
 
-    return streaming.batches(session_id, cursor, look_again)
+    return streaming.batches(session_id, cursor, look_again, anew=anew)
 
 
 def stream(frames: AsyncIterator[str]) -> StreamingHttpResponse:
