@@ -176,6 +176,22 @@ async def test_a_cursor_that_no_event_has_is_refused(alice, sid, cursor):
         assert (response.status_code, response.json()["code"]) == (422, "invalid_cursor")
 
 
+async def test_a_response_has_an_end_and_its_reader_comes_again(alice, sid, monkeypatch):
+    """Daphne keeps what a client does not read, so no response may grow without bound."""
+    monkeypatch.setattr(conf, "stream_chars", 1000)
+    monkeypatch.setattr(streams, "PAGE", 3)
+    run = await claim(await post(alice, sid))
+    await say(run, *(f"{number} " for number in range(30)), message_id=str(uuid.uuid4()))
+    await finish(run)
+    whole, responses = [], 0
+    while not whole or kinds(whole)[-1] != "RUN_FINISHED":
+        cursor = str(whole[-1][0]) if whole else "0"
+        whole += await listen(alice, sid, **{"Last-Event-ID": cursor})
+        responses += 1
+    assert responses > 3
+    assert [seq for seq, _ in whole] == list(range(1, len(whole) + 1))
+
+
 async def test_silence_is_broken_by_comments(alice, sid, monkeypatch):
     monkeypatch.setattr(conf, "stream_keepalive", 0.05)
     response = await alice.call("get", f"/chat/{sid}/events?cursor=0")
