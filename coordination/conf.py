@@ -104,6 +104,12 @@ class Conf(BaseSettings):
         10, gt=0, description="a comment line, well under the 15 s promised"
     )
     stream_buffer: int = Field(2000, ge=1, description="events a slow reader may lag behind")
+    stream_chars: int = Field(
+        8 * 1024 * 1024, ge=1, description="of one SSE response; its reader comes again with its id"
+    )
+    prune_after: float = Field(
+        86400, ge=0, description="age at which a prune folds events: a tab is left for a night"
+    )
     hint_bytes: int = Field(16384, ge=0, description="largest copy of events inside a wake-up")
     redis_timeout: float = Field(
         1, gt=0, description="Redis only hurries: nobody waits longer for it"

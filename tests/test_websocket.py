@@ -12,7 +12,7 @@ from agentsite.asgi import application
 from chat import actions
 from chat.models import ApiToken
 from chat.transports import websocket
-from coordination import streams
+from coordination import prune, streams
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Run
@@ -367,6 +367,17 @@ async def test_a_cursor_resumes_after_it(alice, sid):
     for cut in range(1, len(whole), 3):
         async with await Socket.of(alice, sid, f"?cursor={whole[cut - 1][0]}") as socket:
             assert whole[:cut] + await socket.until("RUN_FINISHED") == whole
+
+
+async def test_a_cursor_inside_of_what_was_folded_gets_the_state_first(alice, sid):
+    await write(alice, sid, "abcdef")
+    await db(prune.prune, 0)
+    async with await Socket.of(alice, sid, "?cursor=2") as socket:
+        found = await socket.until("MESSAGES_SNAPSHOT")
+        assert found[-1][1]["messages"][-1]["content"] == "abcdef"
+    async with await Socket.of(alice, sid, "?cursor=0") as socket:
+        found = await socket.until("RUN_FINISHED")
+        assert [e["delta"] for _, e in found if "delta" in e] == ["abcdef"]
 
 
 async def test_a_window_holds_the_server_back(alice, sid):
