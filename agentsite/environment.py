@@ -2,6 +2,7 @@
 
     DATABASE_URL  REDIS_URL  AGENT_MODEL
     DJANGO_SECRET_KEY  DJANGO_DEBUG  DJANGO_ALLOWED_HOSTS  DJANGO_CSRF_TRUSTED_ORIGINS
+    DJANGO_TRUSTED_PROXIES
     AGENTSITE_VAR  AGENTSITE_ROLE
 
 The seconds (``AGENT_LEASE_TTL`` and its kin) are not here but in ``coordination/conf.py``, because
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, IPvAnyNetwork, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -55,6 +56,11 @@ class SiteEnvironment(BaseSettings):
         default=(),
         description="origins like https://chat.example.org, separated by commas",
     )
+    django_trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = Field(
+        default=(),
+        description="addresses or networks of the proxies whose X-Forwarded-For is believed, "
+        "separated by commas",
+    )
     agentsite_var: Path = Field(
         default=BASE_DIR / "var",
         description="a folder for what one machine keeps: database, secret key, logs",
@@ -65,7 +71,11 @@ class SiteEnvironment(BaseSettings):
     )
 
     @field_validator(
-        "redis_url", "django_allowed_hosts", "django_csrf_trusted_origins", mode="before"
+        "redis_url",
+        "django_allowed_hosts",
+        "django_csrf_trusted_origins",
+        "django_trusted_proxies",
+        mode="before",
     )
     @classmethod
     def _split(cls, value: Any) -> Any:

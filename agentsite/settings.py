@@ -19,6 +19,7 @@ DEBUG = env.django_debug
 # nobody can be lured to one from outside.
 ALLOWED_HOSTS = [*env.django_allowed_hosts, "localhost", "127.0.0.1", "[::1]"]
 CSRF_TRUSTED_ORIGINS = list(env.django_csrf_trusted_origins)
+TRUSTED_PROXIES = env.django_trusted_proxies  # for chat/transports/limits.py
 
 VAR_DIR = env.agentsite_var
 AGENT_MODEL = env.agent_model
@@ -43,6 +44,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "chat.transports.csp.content_security_policy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
@@ -102,8 +104,9 @@ CACHES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
 }
 if REDIS_URLS:
-    # Only the connection is used (`get_redis_connection("leases")`), never the cache's own calls:
-    # to a cache an outage looks like "absent", and absent is a verdict here.
+    # Only the connection is used (`get_redis_connection("leases")`; the rate limits use it, too),
+    # never the cache's own calls: to a cache an outage looks like "absent", and absent is a verdict
+    # here.
     CACHES["leases"] = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URLS[0],

@@ -6,6 +6,7 @@ from django.urls import include, path
 
 from chat.transports import health, pages
 from chat.transports.api import api
+from chat.transports.limits import counted_sign_in
 
 # What is refused before any view is found: JSON below /api/, pages elsewhere.
 handler400 = "chat.transports.errors.handler400"
@@ -13,8 +14,13 @@ handler404 = "chat.transports.errors.handler404"
 handler500 = "chat.transports.errors.handler500"
 
 urlpatterns = [
+    path("admin/login/", counted_sign_in(admin.site.login)),
     path("admin/", admin.site.urls),
-    path("accounts/login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path(
+        "accounts/login/",
+        counted_sign_in(LoginView.as_view(redirect_authenticated_user=True)),
+        name="login",
+    ),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("api/", api.urls),
     path("", include(health)),

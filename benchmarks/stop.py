@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import MySQLdb
@@ -108,16 +109,21 @@ def others_streaming(site: Site, count: int) -> Iterator[None]:
             chat.interrupt()
 
 
+def driver(url: str) -> Any:
+    """A connection to the cluster's database by the raw driver."""
+    parts = urlsplit(url)
+    return MySQLdb.connect(
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or 3306,
+        user=unquote(parts.username or ""),
+        passwd=unquote(parts.password or ""),
+        db=parts.path.lstrip("/"),
+    )
+
+
 def raw_cost(site: Site) -> Callable[[], float]:
     """Seconds of one committed row and one PUBLISH, each by its raw driver."""
-    url = urlsplit(site.cluster.env["DATABASE_URL"])
-    database = MySQLdb.connect(
-        host=url.hostname or "127.0.0.1",
-        port=url.port or 3306,
-        user=unquote(url.username or ""),
-        passwd=unquote(url.password or ""),
-        db=url.path.lstrip("/"),
-    )
+    database = driver(site.cluster.env["DATABASE_URL"])
     cursor = database.cursor()
     cursor.execute("CREATE TABLE benchmark_raw (id INT AUTO_INCREMENT PRIMARY KEY, said TEXT)")
     database.commit()

@@ -12,7 +12,6 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
@@ -155,15 +154,16 @@ class SecretAdmin(ReadOnlyAdmin):
 @admin.register(ApiToken)
 class ApiTokenAdmin(SecretAdmin):
     list_display = [
-        "name_or_number", "user", "beginning", "created_at", "last_used_at", "expires_at",
+        "name_or_number", "user", "scope", "beginning", "created_at", "last_used_at", "expires_at",
         "revoked_at",
     ]  # fmt: skip
-    list_filter = ["created_at", "revoked_at", "expires_at"]
+    list_filter = ["scope", "created_at", "revoked_at", "expires_at"]
     list_select_related = ["user"]
     search_fields = ["name", "user__username"]
     ordering = ["-created_at"]
     fields = [
-        "user", "name", "beginning", "created_at", "last_used_at", "expires_at", "revoked_at",
+        "user", "name", "scope", "beginning", "created_at", "last_used_at", "expires_at",
+        "revoked_at",
     ]  # fmt: skip
     actions = ["revoke"]
 
@@ -177,10 +177,7 @@ class ApiTokenAdmin(SecretAdmin):
 
     @admin.action(description=_("Revoke the selected tokens"), permissions=["revoke"])
     def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:
-        revoked = list(tokens.filter(revoked_at=None))
-        ApiToken.objects.filter(pk__in=[token.pk for token in revoked], revoked_at=None).update(
-            revoked_at=timezone.now()
-        )
+        revoked = [token for token in tokens if token.revoke()]
         for token in revoked:
             self.log_change(request, token, "revoked")
         text = ngettext("%d token is revoked.", "%d tokens are revoked.", len(revoked))

@@ -6,6 +6,7 @@ conversation, in ``position`` order. A user's message that waits in the queue ha
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import secrets
 import uuid
@@ -67,6 +68,7 @@ class Message(models.Model):
     content = models.TextField(blank=True)
     parts = models.JSONField(default=list, blank=True)
     model_json = models.TextField(blank=True)
+    # The hash of the key that the sender gave: to a collation of MySQL "a", "A" and "a " are one.
     client_key = models.CharField(max_length=128, null=True)
     sent_digest = models.CharField(max_length=64, blank=True)  # of its first words, once edited
     has_queued = models.BooleanField(default=False)  # what its sender was told, and is told again
@@ -90,11 +92,16 @@ def digest(secret: str) -> str:
 
 
 class ApiToken(models.Model):
-    """A bearer token. The token itself is shown once; the row keeps its hash."""
+    """A bearer token. The token itself is shown once; the row keeps its hash, also once revoked."""
+
+    class Scope(models.TextChoices):
+        READ = "read"  # looks and follows, changes nothing
+        WRITE = "write"  # whatever its user may do
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100, blank=True)
     digest = models.CharField(max_length=64, unique=True)
+    scope = models.CharField(max_length=8, choices=Scope, default=Scope.WRITE)
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
@@ -104,11 +111,30 @@ class ApiToken(models.Model):
         return f"{self.user}: {self.name or self.pk}"
 
     @classmethod
-    def issue(cls, user: models.Model, name: str = "") -> str:
-        """Make a token and return it, the only time it is seen."""
+    def issue(
+        cls,
+        user: models.Model,
+        name: str = "",
+        scope: str = Scope.WRITE,
+        life: dt.timedelta | None = None,
+    ) -> str:
+        """Make a token and return it, the only time it is seen. Without a ``life`` it stays."""
         token = secrets.token_urlsafe(32)
-        cls.objects.create(user=user, name=name, digest=digest(token))
+        expires_at = timezone.now() + life if life else None
+        cls.objects.create(
+            user=user, name=name, digest=digest(token), scope=scope, expires_at=expires_at
+        )
         return token
+
+    @property
+    def is_valid(self) -> bool:
+        """It opens something: neither revoked nor expired."""
+        return not self.revoked_at and (not self.expires_at or self.expires_at > timezone.now())
+
+    def revoke(self) -> bool:
+        """True for the one call that ended it."""
+        valid = ApiToken.objects.filter(pk=self.pk, revoked_at=None)
+        return valid.update(revoked_at=timezone.now()) == 1
 
 
 class SignInLink(models.Model):

@@ -6,6 +6,8 @@ under way is neither missing from it nor repeated after its cursor.
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 import uuid
 from collections import Counter, defaultdict
 from typing import Any
@@ -22,6 +24,11 @@ from coordination.transactions import locked, unit_of_work
 
 TOKENS = ("input_tokens", "output_tokens")
 PAGE = 200  # messages in a snapshot; CONTRACT.md section 3
+
+# What `next` looks like, so that the API's description can tell and nothing else is looked up.
+CURSOR = re.compile(r"[0-9]{1,18}")  # a number that every database holds
+SESSIONS_CURSOR = re.compile(r"([0-9]{1,16})-([0-9a-f]{32})")  # microseconds, id
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @unit_of_work
@@ -107,7 +114,7 @@ def _number(cursor: str | None, name: str) -> int | None:
     """A page cursor. Raises Invalid where it is none of ours."""
     if cursor in (None, ""):
         return None
-    if not str(cursor).isdecimal():
+    if not CURSOR.fullmatch(str(cursor)):
         raise Invalid("invalid_cursor", f"{name} must be the next of an earlier page.")
     return int(str(cursor))
 
@@ -243,7 +250,7 @@ def sessions_page(
     status = panel.session_statuses([row.pk for row in page])
     return {
         "items": [session_json(row, status[row.pk][0]) for row in page],
-        "next": str(page[-1].pk) if more else None,
+        "next": _cursor_of(page[-1]) if more else None,
     }
 
 
@@ -258,15 +265,16 @@ def _with_words(rows: Any, words: str) -> Any:
 
 
 def _older_than(rows: Any, cursor: str) -> Any:
-    try:
-        last = ChatSession.objects.filter(pk=uuid.UUID(cursor)).first()
-    except ValueError:
-        last = None
-    if last is None:
+    """A cursor is the last one's time and id: it still says where once that session is gone."""
+    found = SESSIONS_CURSOR.fullmatch(cursor)
+    if found is None:
         raise Invalid("invalid_cursor", "after must be the next of an earlier page.")
-    return rows.filter(
-        Q(created_at__lt=last.created_at) | Q(created_at=last.created_at, pk__lt=last.pk)
-    )
+    at = EPOCH + dt.timedelta(microseconds=int(found[1]))
+    return rows.filter(Q(created_at__lt=at) | Q(created_at=at, pk__lt=uuid.UUID(found[2])))
+
+
+def _cursor_of(row: ChatSession) -> str:
+    return f"{(row.created_at - EPOCH) // dt.timedelta(microseconds=1)}-{row.pk.hex}"
 
 
 def session_json(row: ChatSession, status: str) -> dict[str, Any]:

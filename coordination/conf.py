@@ -85,12 +85,31 @@ class Conf(BaseSettings):
     message_bytes: int = Field(1024 * 1024, ge=1, description="largest message, in UTF-8 bytes")
     preview_chars: int = Field(200, ge=1, description="a preview wakes; the row is the content")
 
+    # Rates, each a minute's worth, which may come at once; 0 is no limit. They are for the loop
+    # gone wrong and the flood, so no person, suite or benchmark meets them: a hundred a second is
+    # more than a node of two cores takes.
+    rate_user: int = Field(6000, ge=0, description="changes by one user, on all nodes and sockets")
+    rate_address: int = Field(
+        12000, ge=0, description="changes from one address: an office has many users behind one"
+    )
+    rate_signin: int = Field(
+        60,
+        ge=0,
+        description="passwords tried from one address: an office comes in, a list does not",
+    )
+
     # Streams.
     stream_poll: float = Field(1, gt=0, description="the poll behind a reader's wake-up")
     stream_keepalive: float = Field(
         10, gt=0, description="a comment line, well under the 15 s promised"
     )
     stream_buffer: int = Field(2000, ge=1, description="events a slow reader may lag behind")
+    stream_chars: int = Field(
+        8 * 1024 * 1024, ge=1, description="of one SSE response; its reader comes again with its id"
+    )
+    prune_after: float = Field(
+        86400, ge=0, description="age at which a prune folds events: a tab is left for a night"
+    )
     hint_bytes: int = Field(16384, ge=0, description="largest copy of events inside a wake-up")
     redis_timeout: float = Field(
         1, gt=0, description="Redis only hurries: nobody waits longer for it"

@@ -15,7 +15,18 @@ from typing import Any
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from . import events, inbox, panel, rendezvous, runs, suspensions, texts, vocabulary, worklog
+from . import (
+    events,
+    inbox,
+    panel,
+    rendezvous,
+    runs,
+    suspensions,
+    texts,
+    usage,
+    vocabulary,
+    worklog,
+)
 from .conf import conf
 from .errors import Fenced
 from .models import Lease, Question, Run, Session
@@ -160,7 +171,7 @@ def _log_end(session: Session, run: Run, below: Sequence[Run]) -> None:
     if run.is_root:
         if run.announced:
             _close_subagents(session, run, below)
-            events.append(session, run, _terminal_event(session, run))
+            events.append(session, run, _terminal_event(session, run, usage.of_turn(run, below)))
             _log_turns_that_never_began(session)
     elif run.announced:
         if run.status == Run.Status.COMPLETED:
@@ -170,15 +181,15 @@ def _log_end(session: Session, run: Run, below: Sequence[Run]) -> None:
             events.append(session, run, error)
 
 
-def _terminal_event(session: Session, run: Run) -> dict[str, Any]:
+def _terminal_event(session: Session, run: Run, used: list[dict[str, Any]]) -> dict[str, Any]:
     match run.status:
         case Run.Status.COMPLETED:
-            return vocabulary.run_finished(run, {"type": "success"})
+            return vocabulary.run_finished(run, {"type": "success"}, used)
         case Run.Status.INTERRUPTED:
             notice = {"kind": "stopped", "reason": run.reason, "text": texts.stopped(session)}
-            return vocabulary.run_finished(run, {"type": "cancelled"}, notice)
+            return vocabulary.run_finished(run, {"type": "cancelled"}, used, notice)
         case _:
-            return vocabulary.run_error(run, run.detail or run.reason, run.reason)
+            return vocabulary.run_error(run.detail or run.reason, run.reason, used)
 
 
 def _log_turns_that_never_began(session: Session) -> None:
@@ -186,7 +197,7 @@ def _log_turns_that_never_began(session: Session) -> None:
     ended = Run.objects.filter(session=session, status=Run.Status.INTERRUPTED)
     for run in ended.filter(parent=None, announced=False).order_by("position"):
         runs.set_announced(run, True)
-        finished = vocabulary.run_finished(run, {"type": "cancelled"})
+        finished = vocabulary.run_finished(run, {"type": "cancelled"}, [])
         events.append(session, run, vocabulary.run_started(run), finished)
 
 

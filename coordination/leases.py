@@ -1,4 +1,4 @@
-"""A lease says "a supervisor vouches for this runner". The only module with Redis keys.
+"""A lease says "a supervisor vouches for this runner". Its mirror is in Redis.
 
     agent:lease:{session}:{agent} = {runner}:{epochMs}    expires with the lease
 

@@ -34,16 +34,18 @@ JOINING = 0.1  # seconds in which the channel layer has surely joined a new grou
 
 
 class Pruned(Exception):
-    """The log no longer holds what follows the cursor: begin again from a snapshot."""
+    """The cursor is inside of what ``prune`` has folded: begin again from a snapshot."""
 
 
 async def follow(
-    session_id: uuid.UUID, cursor: int, *, silence: float
+    session_id: uuid.UUID, cursor: int, *, silence: float, anew: bool = False
 ) -> AsyncGenerator[Sequence[Logged], None]:
     """Batches of events after ``cursor``, for ever; an empty one after ``silence`` seconds of none.
 
-    Ends when the session's row is gone. Raises Pruned when the log begins after the cursor.
+    Ends when the session's row is gone. Raises Pruned when what follows the cursor was folded; not
+    for a reader that begins ``anew`` there (at 0 everybody does): it has half of nothing.
     """
+    known = None if anew or cursor == 0 else 0
     reader = _Reader.current()
     feed = reader.enter(session_id)
     wake = asyncio.Event()
@@ -54,8 +56,9 @@ async def follow(
             wake.clear()
             batch = feed.after(cursor)
             if batch is None:
-                batch = await _page(session_id, cursor)
+                batch, known = await db(_page, session_id, cursor, known)
             if batch:
+                known = known or 0
                 cursor = batch[-1].seq
                 yield batch
             elif not feed.gone and not await _woken(wake, silence):
@@ -100,20 +103,22 @@ async def _woken(wake: asyncio.Event, silence: float) -> bool:
     return True
 
 
-async def _page(session_id: uuid.UUID, cursor: int) -> Sequence[Logged]:
-    return await db(_read_page, session_id, cursor)
+def _page(
+    session_id: uuid.UUID, cursor: int, known: int | None
+) -> tuple[Sequence[Logged], int | None]:
+    """What follows the cursor, and the session's ``first_seq`` at the same moment (one statement).
 
-
-def _read_page(session_id: uuid.UUID, cursor: int) -> list[Logged]:
-    page = events.after(session_id, cursor, PAGE)
-    # In this order: what was not pruned after the read was not pruned during it.
-    try:
-        first_cursor, _ = events.bounds(session_id)
-    except Session.DoesNotExist:
-        return []
-    if cursor < first_cursor:
+    ``known`` is that of the page before: while it is the same, nothing was folded in between. None
+    stands for any. Raises Pruned.
+    """
+    found = Event.objects.filter(session_id=session_id, seq__gt=cursor).order_by("seq")
+    rows = list(found.values_list("seq", "type", "data", "session__first_seq")[:PAGE])
+    if not rows:
+        return [], known
+    first_seq = rows[0][3]
+    if known is not None and known != first_seq and cursor < first_seq - 1:
         raise Pruned
-    return page
+    return [Logged(*row[:3]) for row in rows], first_seq
 
 
 class _Feed:

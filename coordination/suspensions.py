@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db.models.functions import Now
 
-from . import events, rendezvous, runs, texts, vocabulary, worklog
+from . import events, rendezvous, runs, texts, usage, vocabulary, worklog
 from .conf import conf
 from .errors import Conflict, Invalid, NotFound
 from .models import Question, Run, Session
@@ -283,5 +283,6 @@ def announce_suspension(session: Session, run: Run) -> None:
         "type": "interrupt",
         "interrupts": [vocabulary.agui_interrupt(question) for question in questions],
     }
-    events.append(session, root, vocabulary.run_finished(root, outcome))
+    used = usage.of_turn(root, members[:-1])
+    events.append(session, root, vocabulary.run_finished(root, outcome, used))
     runs.set_announced(root, False)

@@ -13,6 +13,8 @@ from typing import Any
 from .conf import conf
 from .models import InboxMessage, Question, Run
 
+PROTOCOL_VERSION = "1.0"
+
 AguiEvent = dict[str, Any]
 
 
@@ -22,10 +24,17 @@ def _attributed(run: Run, event: AguiEvent) -> AguiEvent:
 
 def run_started(run: Run) -> AguiEvent:
     """A root run begins, or goes on after a question."""
-    return {"type": "RUN_STARTED", "threadId": str(run.session_id), "runId": str(run.pk)}
+    return {
+        "type": "RUN_STARTED",
+        "threadId": str(run.session_id),
+        "runId": str(run.pk),
+        "protocolVersion": PROTOCOL_VERSION,
+    }
 
 
-def run_finished(run: Run, outcome: dict[str, Any], result: Any = None) -> AguiEvent:
+def run_finished(
+    run: Run, outcome: dict[str, Any], usage: list[dict[str, Any]], result: Any = None
+) -> AguiEvent:
     """A root run ended (``success``, ``cancelled``) or waits for a person (``interrupt``)."""
     event: AguiEvent = {
         "type": "RUN_FINISHED",
@@ -35,29 +44,17 @@ def run_finished(run: Run, outcome: dict[str, Any], result: Any = None) -> AguiE
     }
     if result is not None:
         event["result"] = result
-    if run.usage:
-        event["usage"] = [wire_usage(run.usage)]
+    if usage:
+        event["usage"] = usage
     return event
 
 
-def run_error(run: Run, message: str, code: str) -> AguiEvent:
+def run_error(message: str, code: str, usage: list[dict[str, Any]]) -> AguiEvent:
     """A root run ended without an answer; ``code`` is its reason."""
     event: AguiEvent = {"type": "RUN_ERROR", "message": message, "code": code}
-    if run.usage:
-        event["usage"] = [wire_usage(run.usage)]
+    if usage:
+        event["usage"] = usage
     return event
-
-
-def wire_usage(usage: dict[str, Any]) -> dict[str, Any]:
-    """Our usage row in AG-UI's spelling."""
-    names = {
-        "provider": "provider",
-        "model": "model",
-        "input_tokens": "inputTokens",
-        "output_tokens": "outputTokens",
-        "total_tokens": "totalTokens",
-    }
-    return {wire: usage[ours] for ours, wire in names.items() if usage.get(ours) is not None}
 
 
 def subagent_started(run: Run) -> AguiEvent:

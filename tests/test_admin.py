@@ -59,11 +59,11 @@ def tell(user: User, children: int = 2) -> ChatSession:
     wait = Wait.objects.create(run=root, session_id=session.pk, opened_at=now, deadline_at=now)
     for number in range(children):
         task = InboxMessage.objects.create(
-            session=session, position=10 + number, sender="assistant", sender_run=root,
-            recipient="researcher", kind="task", content=SCRIPT, acked_at=now,
+            session=session, position=10 + number, sender=SCRIPT, sender_run=root,
+            recipient=SCRIPT, kind="task", content=SCRIPT, acked_at=now,
         )  # fmt: skip
         run = Run.objects.create(
-            session=session, agent_id="researcher", parent=root, root_id=root_id, depth=1,
+            session=session, agent_id=SCRIPT, parent=root, root_id=root_id, depth=1,
             task=task, position=100 + number, status="timeout", reason="lease_expired",
             detail=SCRIPT, stop_requested_by=SCRIPT,
         )  # fmt: skip
@@ -73,22 +73,24 @@ def tell(user: User, children: int = 2) -> ChatSession:
             accepted_for=task,
         )  # fmt: skip
         Lease.objects.create(
-            run=run, session_id=session.pk, agent_id="researcher", epoch=1, node_id=SCRIPT,
+            run=run, session_id=session.pk, agent_id=SCRIPT, epoch=1, node_id=SCRIPT,
             runner_id=SCRIPT, acquired_at=now, beat_at=now, expires_at=now, released_at=now,
             end="lease_expired",
         )  # fmt: skip
         WaitItem.objects.create(wait=wait, task=task)
     Question.objects.create(
-        session=session, run=root, agent_id="assistant", tool_call_id="c", ui_type="text",
+        session=session, run=root, agent_id=SCRIPT, tool_call_id=SCRIPT, ui_type="text",
         question=SCRIPT, state="answered", answer=SCRIPT, options=[SCRIPT], closed_by=SCRIPT,
         expires_at=now,
     )  # fmt: skip
     Event.objects.create(session=session, seq=1, run_id=root_id, type="CUSTOM", data=f'"{SCRIPT}"')
     WorkLogEntry.objects.create(session=session, kind="x", run_id=root_id, text=SCRIPT)
-    Message.objects.create(
-        session=chat, agent_id="assistant", run_id=root_id, position=1, role="assistant",
-        content=SCRIPT, parts=[{"type": "text", "text": SCRIPT}], model_json=f'"{SCRIPT}"',
-    )  # fmt: skip
+    for position, role in enumerate(("user", "assistant", "tool", "system"), 1):
+        Message.objects.create(
+            session=chat, agent_id=SCRIPT, run_id=root_id, position=position, role=role,
+            content=SCRIPT, parts=[{"type": "text", "text": SCRIPT, SCRIPT: SCRIPT}],
+            model_json=f'"{SCRIPT}"', client_key=f"{SCRIPT}{role}",
+        )  # fmt: skip
     ApiToken.issue(user, SCRIPT)
     one_time_link(user.get_username())
     return chat

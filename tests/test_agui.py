@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from chat.models import ChatSession, Message
-from coordination import suspensions
+from coordination import prune, suspensions
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Question, Run, Session
@@ -112,6 +112,18 @@ async def test_the_same_message_again_is_the_same_run_replayed(alice, sid):
     assert await db(Run.objects.filter(session_id=sid).count) == 1
     other = asked(sid, user_message("something else"))
     assert await refused(alice, other) == (409, "id_conflict")
+
+
+async def test_a_run_that_was_folded_is_replayed_whole(alice, sid):
+    body = asked(sid, user_message())
+    await begin(alice, body)
+    run = await claim((await the_run(sid)).pk)
+    await say(run, "a", "b", "c", message_id=str(uuid.uuid4()))
+    await finish(run)
+    assert (await db(prune.prune, 0)).removed == 2
+    found = await take(await begin(alice, body), 1000)
+    assert (kinds(found)[0], kinds(found)[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    assert [event["delta"] for _, event in found if "delta" in event] == ["abc"]
 
 
 async def test_a_run_that_waits_streams_nothing_of_the_one_before(alice, sid):

@@ -8,7 +8,7 @@ import uuid
 import pytest
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 
-from coordination import endings, events, interrupts, vocabulary
+from coordination import endings, events, interrupts, usage, vocabulary
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import CommitUnknown, Fenced
@@ -140,6 +140,7 @@ def test_every_word_of_the_vocabulary_is_valid_ag_ui():
     _, grandchild = send(child, "reviewer")
     for run in (master, child, grandchild):
         run.usage = {"provider": "p", "model": "m", "input_tokens": 1, "output_tokens": 2}
+        used = usage.of_turn(run, [])
         for event in [
             vocabulary.text_start(run, "t"),
             vocabulary.text_content(run, "t", "a"),
@@ -152,9 +153,9 @@ def test_every_word_of_the_vocabulary_is_valid_ag_ui():
             vocabulary.tool_call_end(run, "c"),
             vocabulary.tool_call_result(run, "m", "c", "x"),
             vocabulary.run_started(run),
-            vocabulary.run_finished(run, {"type": "success"}, "ok"),
-            vocabulary.run_finished(run, {"type": "cancelled"}),
-            vocabulary.run_error(run, "broken", "error"),
+            vocabulary.run_finished(run, {"type": "success"}, used, "ok"),
+            vocabulary.run_finished(run, {"type": "cancelled"}, []),
+            vocabulary.run_error("broken", "error", used),
             vocabulary.agent_exit(run),
             vocabulary.inbox_written(task),
         ]:

@@ -113,6 +113,15 @@ def test_markup_in_titles_and_messages_stays_text(client, ann):
     assert "<script" not in "".join(state_of(page)["html"].values())
 
 
+def test_the_modules_make_html_of_nothing_but_rendered_markdown():
+    """All else that they show is text, whoever said it: agents, tools, people."""
+    raw = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(")
+    found = {path.name: len(raw.findall(path.read_text())) for path in MODULES.glob("*.js")}
+    assert {name: count for name, count in found.items() if count} == {"dom.js": 1}
+    users = [path.name for path in MODULES.glob("*.js") if "safeHtml(" in path.read_text()]
+    assert sorted(users) == ["dom.js", "markdown.js"]
+
+
 def test_a_page_allows_no_script_but_the_sites_own_files(client, ann):
     answer = client.get("/chat/new/")
     policy = answer["Content-Security-Policy"]
@@ -147,7 +156,9 @@ def test_older_conversations_are_offered(client, ann):
     page = client.get("/chat/new/").content.decode()
     assert "Number 50" in page
     assert "Number 0<" not in page
-    assert re.search(r'data-older="[0-9a-f-]{36}"', page)
+    older = re.search(r'data-older="([^"]+)"', page)[1]
+    items = client.get(f"/api/chat?after={older}").json()["items"]
+    assert [item["title"] for item in items] == ["Number 0"]
 
 
 def test_tokens_are_counted_by_turn_with_its_sub_agents(client, ann):

@@ -13,12 +13,13 @@ from django.utils import timezone
 from chat.models import ApiToken
 from chat.transports import sse, streaming
 from chat.transports.agui_messages import to_agui
-from coordination import streams
+from coordination import prune, streams
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Event, Session
 from coordination.wakeups import Hub
 from tests.clients import EVENT, Caller, claim, eventually, finish, frames, say, take, take_until
+from tests.verifier import verify
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -145,21 +146,25 @@ async def test_cut_off_inside_the_state_everything_comes_again(alice, sid):
     assert (await db(Event.objects.filter(session_id=sid, run_id=run.pk).count)) > 0
 
 
-async def test_a_cursor_older_than_the_log_gets_the_state_first(alice, sid):
+async def test_of_a_folded_log_the_whole_is_replayed_and_a_part_begins_with_the_state(alice, sid):
     run = await claim(await post(alice, sid))
+    await say(run, *(f"{number} " for number in range(30)), message_id=str(uuid.uuid4()))
     await finish(run)
-    last = await db(last_seq, sid)
-
-    def prune():
-        Event.objects.filter(session_id=sid, seq__lt=last).delete()
-        Session.objects.filter(pk=sid).update(first_seq=last)
-
-    await db(prune)
-    for cursor in (0, last - 2):
-        found = await listen(alice, sid, f"?cursor={cursor}", count=2)
+    whole = await listen(alice, sid, "?cursor=0", count=await db(last_seq, sid))
+    assert (await db(prune.prune, 0)).removed == 29
+    replayed = await listen(alice, sid, "?cursor=0", count=len(whole) - 29)
+    verify(event for _, event in replayed)
+    assert said(replayed) == said(whole)
+    assert kinds(replayed)[-1] == kinds(whole)[-1] == "RUN_FINISHED"
+    last = whole[-1][0]
+    for cursor in (1, last // 2, last - 1):
+        found = await listen(alice, sid, count=2, **{"Last-Event-ID": str(cursor)})
         assert kinds(found) == ["STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"]
         assert found[1][0] == last
-    assert [seq for seq, _ in await listen(alice, sid, f"?cursor={last - 1}", count=1)] == [last]
+        assert found[1][1]["messages"][-1]["content"] == said(whole)
+    again = await claim(await post(alice, sid))
+    following = await listen(alice, sid, count=1, **{"Last-Event-ID": str(last)})
+    assert (following[0][0], following[0][1]["runId"]) == (last + 1, str(again.pk))
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "1e3", "999999", "９", "9" * 40])
@@ -169,6 +174,22 @@ async def test_a_cursor_that_no_event_has_is_refused(alice, sid, cursor):
             continue
         response = await alice.call("get", f"/chat/{sid}/events{query}", **headers)
         assert (response.status_code, response.json()["code"]) == (422, "invalid_cursor")
+
+
+async def test_a_response_has_an_end_and_its_reader_comes_again(alice, sid, monkeypatch):
+    """Daphne keeps what a client does not read, so no response may grow without bound."""
+    monkeypatch.setattr(conf, "stream_chars", 1000)
+    monkeypatch.setattr(streams, "PAGE", 3)
+    run = await claim(await post(alice, sid))
+    await say(run, *(f"{number} " for number in range(30)), message_id=str(uuid.uuid4()))
+    await finish(run)
+    whole, responses = [], 0
+    while not whole or kinds(whole)[-1] != "RUN_FINISHED":
+        cursor = str(whole[-1][0]) if whole else "0"
+        whole += await listen(alice, sid, **{"Last-Event-ID": cursor})
+        responses += 1
+    assert responses > 3
+    assert [seq for seq, _ in whole] == list(range(1, len(whole) + 1))
 
 
 async def test_silence_is_broken_by_comments(alice, sid, monkeypatch):

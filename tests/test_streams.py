@@ -185,17 +185,43 @@ async def test_silence_is_an_empty_batch(session):
     assert [logged.seq for logged in batch] == [1]
 
 
-async def test_a_cursor_that_the_log_has_forgotten_is_told_so(session):
+def fold(session, *seqs):
+    """As a prune does: some rows are part of the one before them now."""
+    Event.objects.filter(session=session, seq__in=seqs).delete()
+    Session.objects.filter(pk=session.pk).update(first_seq=max(seqs) + 1)
+
+
+async def test_a_cursor_inside_of_what_was_folded_is_told_so(session):
     await write(session, 1, 10)
-
-    def prune():
-        Event.objects.filter(session=session, seq__lte=5).delete()
-        Session.objects.filter(pk=session.pk).update(first_seq=6)
-
-    await db(prune)
+    await db(fold, session, 3, 4, 5)
     assert await read(session, 5, 5) == [6, 7, 8, 9, 10]
-    with pytest.raises(streams.Pruned):
-        await read(session, 4, 5)
+    for cursor in (1, 3, 4):
+        with pytest.raises(streams.Pruned):
+            await read(session, cursor, 5)
+
+
+async def test_what_is_left_is_replayed_from_a_beginning(session, monkeypatch):
+    monkeypatch.setattr(streams, "PAGE", 2)
+    await write(session, 1, 10)
+    await db(fold, session, 3, 4, 5)
+    assert await read(session, 0, 7) == [1, 2, 6, 7, 8, 9, 10]
+    async with aclosing(streams.follow(session.pk, 1, silence=30, anew=True)) as batches:
+        assert [[logged.seq for logged in await anext(batches)] for _ in range(2)] == [
+            [2, 6],
+            [7, 8],
+        ]
+
+
+async def test_a_fold_in_the_middle_of_a_replay_is_noticed(session, monkeypatch):
+    monkeypatch.setattr(streams, "PAGE", 2)
+    await write(session, 1, 10)
+    for cursor in (0, 1):
+        async with aclosing(streams.follow(session.pk, cursor, silence=30)) as batches:
+            await anext(batches)
+            await db(fold, session, 4 + cursor)
+            with pytest.raises(streams.Pruned):
+                await anext(batches)
+            await db(Session.objects.filter(pk=session.pk).update, first_seq=1)
 
 
 async def test_following_ends_when_the_session_is_gone(session, quick_poll):

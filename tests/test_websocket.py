@@ -10,8 +10,9 @@ from django.db import OperationalError
 
 from agentsite.asgi import application
 from chat import actions
+from chat.models import ApiToken
 from chat.transports import websocket
-from coordination import streams
+from coordination import prune, streams
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Run
@@ -140,6 +141,22 @@ async def test_a_browser_comes_in_by_its_cookie(alice, sid):
     assert not connected
 
 
+async def test_a_token_that_may_read_follows_and_changes_nothing(alice, sid):
+    reader = Caller(alice.user, await db(ApiToken.issue, alice.user, "", ApiToken.Scope.READ))
+    async with await Socket.of(reader, sid) as socket:
+        await socket.until("MESSAGES_SNAPSHOT")
+        for frame in (
+            {"type": "message", "content": "hi"},
+            {"type": "interrupt"},
+            {"type": "respond", "question_id": str(uuid.uuid4())},
+        ):
+            refused = (await socket.ask(frame["type"], **frame))["error"]
+            assert refused["code"] == "insufficient_scope"
+            assert "--scope write" in refused["detail"]
+        assert "ok" in await socket.ask("a", type="ack", id=0)
+    assert await db(Run.objects.filter(session_id=sid).count) == 0
+
+
 @pytest.mark.parametrize("query", ["?cursor=x", "?cursor=99999", "?window=0", "?window=x"])
 async def test_numbers_that_are_none_open_nothing(alice, sid, query):
     header = [(b"authorization", f"Bearer {alice.token}".encode())]
@@ -164,6 +181,8 @@ async def test_a_conversation_over_one_socket(alice, sid):
         assert ids == list(range(ids[0], ids[0] + len(ids)))
         again = await socket.ask("m2", type="message", content="hello", id="k")
         assert again["ok"] == posted
+        other = await socket.ask("m3", type="message", content="other", id="k")
+        assert other["error"]["code"] == "id_conflict"
 
 
 @pytest.mark.parametrize(
@@ -350,6 +369,17 @@ async def test_a_cursor_resumes_after_it(alice, sid):
     for cut in range(1, len(whole), 3):
         async with await Socket.of(alice, sid, f"?cursor={whole[cut - 1][0]}") as socket:
             assert whole[:cut] + await socket.until("RUN_FINISHED") == whole
+
+
+async def test_a_cursor_inside_of_what_was_folded_gets_the_state_first(alice, sid):
+    await write(alice, sid, "abcdef")
+    await db(prune.prune, 0)
+    async with await Socket.of(alice, sid, "?cursor=2") as socket:
+        found = await socket.until("MESSAGES_SNAPSHOT")
+        assert found[-1][1]["messages"][-1]["content"] == "abcdef"
+    async with await Socket.of(alice, sid, "?cursor=0") as socket:
+        found = await socket.until("RUN_FINISHED")
+        assert [e["delta"] for _, e in found if "delta" in e] == ["abcdef"]
 
 
 async def test_a_window_holds_the_server_back(alice, sid):

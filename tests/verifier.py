@@ -35,6 +35,7 @@ class Verifier:
     def __init__(self) -> None:
         self.run: str | None = None  # the one that is under way
         self.standing: set[tuple[str, str]] = set()
+        self.sub_agents: set[str] = set()  # that have begun in this run
         self.called: set[str] = set()
         self.answered: set[str] = set()
 
@@ -45,6 +46,7 @@ class Verifier:
         if kind == "RUN_STARTED":
             assert self.run is None, f"a run starts within a run: {event}"
             self.run = event["runId"]
+            self.sub_agents.clear()
             return
         assert self.run is not None, f"outside of a run: {event}"
         if kind in ("RUN_FINISHED", "RUN_ERROR"):
@@ -61,6 +63,12 @@ class Verifier:
         assert call_id not in self.answered, f"a second result of {call_id}"
         self.answered.add(call_id)
 
+    def _begin(self, event: Json) -> None:
+        child, parent = event["subagentRunId"], event.get("parentSubagentRunId")
+        assert child not in self.sub_agents, f"a second time in one run: {event}"
+        assert parent is None or parent in self.sub_agents, f"of nobody: {event}"
+        self.sub_agents.add(child)
+
     def _bracket(self, event: Json) -> None:
         what, _, word = event["type"].rpartition("_")
         assert what in BRACKETS, f"an unknown word: {event}"
@@ -73,6 +81,8 @@ class Verifier:
             self.standing.add(key)
             if what == "TOOL_CALL":
                 self.called.add(event["toolCallId"])
+            if what == "SUBAGENT":
+                self._begin(event)
         else:
             assert word in CLOSES | INSIDE, f"an unknown word: {event}"
             assert key in self.standing, f"not open: {event}"

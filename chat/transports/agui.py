@@ -54,7 +54,7 @@ async def respond(request: HttpRequest, body: RunAgentInput) -> StreamingHttpRes
         cursor = await db(_start_of, chat.pk, run_id, before)
         if await db(_ended_while_it_waited, run_id):
             return sse.stream(_told(await db(_never_began, run_id, cursor), body.run_id))
-    batches = sse.batches(request, chat.pk, cursor)
+    batches = sse.batches(request, chat.pk, cursor, anew=True)
     return sse.stream(_frames(batches, str(run_id), body.run_id))
 
 
@@ -147,7 +147,7 @@ def _still_asking(session_id: uuid.UUID, run_id: uuid.UUID, before: int) -> list
             for question in open_ones.select_related("run").order_by("opened_at")
         ],
     }
-    said = [vocabulary.run_started(run), vocabulary.run_finished(run, outcome)]
+    said = [vocabulary.run_started(run), vocabulary.run_finished(run, outcome, [])]
     return [Logged(before, event["type"], events.dumps(event)) for event in said]
 
 
@@ -159,7 +159,7 @@ def _ended_while_it_waited(run_id: uuid.UUID) -> bool:
 def _never_began(run_id: uuid.UUID, cursor: int) -> list[Logged]:
     """All that there is to say of such a run."""
     run = Run.objects.get(pk=run_id)
-    said = [vocabulary.run_started(run), vocabulary.run_finished(run, {"type": "cancelled"})]
+    said = [vocabulary.run_started(run), vocabulary.run_finished(run, {"type": "cancelled"}, [])]
     return [Logged(cursor, event["type"], events.dumps(event)) for event in said]
 
 
@@ -178,6 +178,8 @@ async def _frames(
             if not batch:
                 yield sse.SILENCE
             for logged in batch:
+                if logged.type == "MESSAGES_SNAPSHOT":
+                    return  # so far behind that its run was folded: ask again, and get it whole
                 if not begun and _is_exit(logged, run_id):
                     for told in await db(_never_began, uuid.UUID(run_id), logged.seq):
                         yield _named(told, name)

@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from ag_ui.core import RunAgentInput
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
@@ -20,6 +19,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import URLPattern, URLResolver, re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import Body, NinjaAPI
+from ninja.openapi.schema import OpenAPISchema
+from ninja.operation import Operation
 from ninja.responses import Status
 
 from chat import actions, snapshots
@@ -30,7 +31,8 @@ from coordination.db import db
 from coordination.errors import NotFound
 from coordination.wakeups import Hub
 
-from . import agui, auth, errors, schemas, sse
+from . import agui, auth, errors, openapi, schemas, sse
+from .openapi import leads_to, says
 
 PAGE = 50  # conversations in one answer
 
@@ -53,6 +55,15 @@ class JsonApi(NinjaAPI):
             if isinstance(url, URLPattern):
                 url.callback = _json_only(url.callback)
         return [*urls, re_path(r"", _json_only(_nothing_here), name="nothing-here")]
+
+    def get_openapi_schema(
+        self, *, path_prefix: str | None = None, path_params: dict[str, Any] | None = None
+    ) -> OpenAPISchema:
+        prefix = self.get_root_path(path_params or {}) if path_prefix is None else path_prefix
+        return openapi.Description(self, prefix)
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        return operation.view_func.__name__
 
     def on_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse:  # type: ignore[override]
         return errors.answer(request, exc)
@@ -99,12 +110,20 @@ api = JsonApi(
     urls_namespace="api",
 )
 
-REFUSALS: dict[int, Any] = dict.fromkeys((401, 403, 404, 422, 503), schemas.Error)
-CONFLICTS = {**REFUSALS, 409: schemas.Error}
-STREAM = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 UNTITLED = schemas.NewSession()  # no body says the same as an empty one
 CURRENT = schemas.Stop()
-EVENTS = {"responses": {200: {"description": "a stream of AG-UI events", **STREAM}}}
+
+OF_A_SESSION = (
+    "get_session", "rename_session", "post_message", "interrupt", "queue", "events", "messages",
+    "inbox", "worklog", "delete_session",
+)  # fmt: skip
+OF_A_MESSAGE = ("edit_waiting", "remove_waiting")
+IN_ITS_SESSION = {"sid": "$request.path.sid", "message_id": "$response.body#/message_id"}
+OUT_OF_THE_QUEUE = ("already_started", "already_removed")
+CLOSED = (
+    *("already_answered", "superseded", "cancelled", "expired"),
+    *("digest_mismatch", "unknown_tool"),
+)
 
 
 async def _chat(request: HttpRequest, sid: str) -> ChatSession:
@@ -124,7 +143,12 @@ def _item(chat: ChatSession, status: str) -> dict[str, Any]:
 # -- sessions -------------------------------------------------------------------------------------
 
 
-@api.post("/chat", response={201: schemas.SessionItem, **REFUSALS}, tags=["sessions"])
+@api.post(
+    "/chat",
+    response={201: schemas.SessionItem},
+    openapi_extra=says(links={201: leads_to(*OF_A_SESSION, sid="$response.body#/id")}),
+    tags=["sessions"],
+)
 async def create_session(
     request: HttpRequest,
     body: Annotated[schemas.NewSession, Body()] = UNTITLED,
@@ -136,21 +160,23 @@ async def create_session(
     return Status(201, _item(chat, "idle"))
 
 
-@api.get("/chat", response={200: schemas.SessionPage, **REFUSALS}, tags=["sessions"])
-async def list_sessions(request: HttpRequest, after: str | None = None) -> dict[str, Any]:
+@api.get("/chat", response={200: schemas.SessionPage}, tags=["sessions"])
+async def list_sessions(request: HttpRequest, after: schemas.AfterSession = None) -> dict[str, Any]:
     """Your conversations, newest first. ``next`` is the ``after`` of the next page."""
     return await db(snapshots.sessions_page, auth.user(request).pk, after=after, limit=PAGE)
 
 
-@api.get("/chat/{sid}", response={200: schemas.Snapshot, **REFUSALS}, tags=["sessions"])
-async def get_session(request: HttpRequest, sid: str) -> dict[str, Any]:
+@api.get("/chat/{sid}", response={200: schemas.Snapshot}, tags=["sessions"])
+async def get_session(request: HttpRequest, sid: schemas.Id) -> dict[str, Any]:
     """The state as it is; follow the events from its ``cursor`` to stay up to date."""
     chat = await _chat(request, sid)
     return await db(snapshots.snapshot, chat.pk)
 
 
-@api.patch("/chat/{sid}", response={200: schemas.SessionItem, **REFUSALS}, tags=["sessions"])
-async def rename_session(request: HttpRequest, sid: str, body: schemas.Rename) -> dict[str, Any]:
+@api.patch("/chat/{sid}", response={200: schemas.SessionItem}, tags=["sessions"])
+async def rename_session(
+    request: HttpRequest, sid: schemas.Id, body: schemas.Rename
+) -> dict[str, Any]:
     """Give the conversation another title."""
     chat = await _chat(request, sid)
     await actions.rename_session(chat, body.title)
@@ -162,8 +188,8 @@ def _status(chat: ChatSession) -> str:
     return panel.session_status(chat.pk)[0]
 
 
-@api.delete("/chat/{sid}", response={204: None, **REFUSALS}, tags=["sessions"])
-async def delete_session(request: HttpRequest, sid: str) -> Status[Any]:
+@api.delete("/chat/{sid}", response={204: None}, tags=["sessions"])
+async def delete_session(request: HttpRequest, sid: schemas.Id) -> Status[Any]:
     """Delete the conversation; what runs in it is stopped."""
     await actions.delete_session(await _chat(request, sid), by=auth.name(request))
     return Status(204, None)
@@ -174,10 +200,16 @@ async def delete_session(request: HttpRequest, sid: str) -> Status[Any]:
 
 @api.post(
     "/chat/{sid}/messages",
-    response={202: schemas.Posted, 413: schemas.Error, **CONFLICTS},
+    response={202: schemas.Posted},
+    openapi_extra=says(
+        conflicts=("busy", "id_conflict"),
+        links={202: leads_to(*OF_A_MESSAGE, **IN_ITS_SESSION)},
+    ),
     tags=["conversation"],
 )
-async def post_message(request: HttpRequest, sid: str, body: schemas.NewMessage) -> Status[Any]:
+async def post_message(
+    request: HttpRequest, sid: schemas.Id, body: schemas.NewMessage
+) -> Status[Any]:
     """Say something. The answer comes over the event stream.
 
     The same ``id`` again gives the same answer and no second run. ``on_busy`` says what to do while
@@ -195,11 +227,14 @@ async def post_message(request: HttpRequest, sid: str, body: schemas.NewMessage)
 
 
 @api.post(
-    "/chat/{sid}/interrupt", response={200: schemas.Stopped, **REFUSALS}, tags=["conversation"]
+    "/chat/{sid}/interrupt",
+    response={200: schemas.Stopped},
+    auth=auth.STOPPING,
+    tags=["conversation"],
 )
 async def interrupt(
     request: HttpRequest,
-    sid: str,
+    sid: schemas.Id,
     body: Annotated[schemas.Stop, Body()] = CURRENT,
 ) -> dict[str, Any]:
     """Stop what runs now, never what runs later: ``stopped`` is proved, ``accepted`` recorded."""
@@ -211,9 +246,12 @@ async def interrupt(
 
 
 @api.post(
-    "/chat/{sid}/respond", response={202: schemas.Responded, **CONFLICTS}, tags=["conversation"]
+    "/chat/{sid}/respond",
+    response={202: schemas.Responded},
+    openapi_extra=says(conflicts=CLOSED),
+    tags=["conversation"],
 )
-async def respond(request: HttpRequest, sid: str, body: schemas.Answer) -> Status[Any]:
+async def respond(request: HttpRequest, sid: schemas.Id, body: schemas.Answer) -> Status[Any]:
     """Answer a question, or decline it (``cancelled``). One answer counts; later ones are 409."""
     chat = await _chat(request, sid)
     run_id = await actions.respond(
@@ -229,19 +267,20 @@ async def respond(request: HttpRequest, sid: str, body: schemas.Answer) -> Statu
 # -- the queue -----------------------------------------------------------------------------------
 
 
-@api.get("/chat/{sid}/queue", response={200: schemas.Queue, **REFUSALS}, tags=["queue"])
-async def queue(request: HttpRequest, sid: str) -> dict[str, Any]:
+@api.get("/chat/{sid}/queue", response={200: schemas.Queue}, tags=["queue"])
+async def queue(request: HttpRequest, sid: schemas.Id) -> dict[str, Any]:
     """The messages that wait for the turns before them, the next one first."""
     return {"items": await actions.waiting_messages(await _chat(request, sid))}
 
 
 @api.patch(
     "/chat/{sid}/queue/{message_id}",
-    response={200: schemas.QueueItem, 413: schemas.Error, **CONFLICTS},
+    response={200: schemas.QueueItem},
+    openapi_extra=says(conflicts=OUT_OF_THE_QUEUE),
     tags=["queue"],
 )
 async def edit_waiting(
-    request: HttpRequest, sid: str, message_id: str, body: schemas.Edit
+    request: HttpRequest, sid: schemas.Id, message_id: schemas.Id, body: schemas.Edit
 ) -> dict[str, Any]:
     """Give a message that waits other words; it keeps its place and its run.
 
@@ -250,8 +289,15 @@ async def edit_waiting(
     return await actions.edit_waiting(await _chat(request, sid), message_id, body.content)
 
 
-@api.delete("/chat/{sid}/queue/{message_id}", response={204: None, **CONFLICTS}, tags=["queue"])
-async def remove_waiting(request: HttpRequest, sid: str, message_id: str) -> Status[Any]:
+@api.delete(
+    "/chat/{sid}/queue/{message_id}",
+    response={204: None},
+    openapi_extra=says(conflicts=OUT_OF_THE_QUEUE),
+    tags=["queue"],
+)
+async def remove_waiting(
+    request: HttpRequest, sid: schemas.Id, message_id: schemas.Id
+) -> Status[Any]:
     """Take a message out of the queue: it never runs, and no agent ever reads it.
 
     409 once it has left the queue: `already_started` or `already_removed`.
@@ -265,9 +311,14 @@ async def remove_waiting(request: HttpRequest, sid: str, message_id: str) -> Sta
 
 
 @api.get(
-    "/chat/{sid}/events", response={200: Any, **REFUSALS}, openapi_extra=EVENTS, tags=["events"]
+    "/chat/{sid}/events",
+    response={200: None},
+    openapi_extra=says(stream=True, parameters=[openapi.LAST_EVENT_ID]),
+    tags=["events"],
 )
-async def events(request: HttpRequest, sid: str, cursor: str | None = None) -> HttpResponseBase:
+async def events(
+    request: HttpRequest, sid: schemas.Id, cursor: schemas.Cursor = None
+) -> HttpResponseBase:
     """Follow the conversation as server-sent events.
 
     ``Last-Event-ID`` or ``cursor`` resumes after that event; ``cursor=0`` replays the whole log;
@@ -276,19 +327,19 @@ async def events(request: HttpRequest, sid: str, cursor: str | None = None) -> H
     return await sse.respond(request, sid, cursor)
 
 
-@api.get(
-    "/chat/{sid}/messages", response={200: schemas.MessagePage, **REFUSALS}, tags=["conversation"]
-)
+@api.get("/chat/{sid}/messages", response={200: schemas.MessagePage}, tags=["conversation"])
 async def messages(
-    request: HttpRequest, sid: str, agent_id: str | None = None, before: str | None = None
+    request: HttpRequest, sid: schemas.Id, agent_id: str | None = None, before: schemas.After = None
 ) -> dict[str, Any]:
     """Earlier messages, or a sub-agent's own conversation."""
     chat = await _chat(request, sid)
     return await db(snapshots.messages_page, chat.pk, agent_id=agent_id, before=before)
 
 
-@api.get("/chat/{sid}/inbox", response={200: schemas.InboxPage, **REFUSALS}, tags=["inspection"])
-async def inbox(request: HttpRequest, sid: str, after: str | None = None) -> dict[str, Any]:
+@api.get("/chat/{sid}/inbox", response={200: schemas.InboxPage}, tags=["inspection"])
+async def inbox(
+    request: HttpRequest, sid: schemas.Id, after: schemas.After = None
+) -> dict[str, Any]:
     """What the agents have written to each other, oldest first."""
     chat = await _chat(request, sid)
     return await db(snapshots.inbox_page, chat.pk, after=after)
@@ -296,10 +347,10 @@ async def inbox(request: HttpRequest, sid: str, after: str | None = None) -> dic
 
 @api.get(
     "/chat/{sid}/inbox/{mid}/chain",
-    response={200: schemas.ReplyTree, **REFUSALS},
+    response={200: schemas.ReplyTree},
     tags=["inspection"],
 )
-async def reply_chain(request: HttpRequest, sid: str, mid: str) -> dict[str, Any]:
+async def reply_chain(request: HttpRequest, sid: schemas.Id, mid: schemas.Id) -> dict[str, Any]:
     """The reply tree that holds this message, root first."""
     chat = await _chat(request, sid)
     message_id = actions.as_uuid(mid)
@@ -308,16 +359,21 @@ async def reply_chain(request: HttpRequest, sid: str, mid: str) -> dict[str, Any
     return await db(snapshots.reply_chain, chat.pk, message_id)
 
 
-@api.get(
-    "/chat/{sid}/worklog", response={200: schemas.WorkLogPage, **REFUSALS}, tags=["inspection"]
-)
-async def worklog(request: HttpRequest, sid: str, after: str | None = None) -> dict[str, Any]:
+@api.get("/chat/{sid}/worklog", response={200: schemas.WorkLogPage}, tags=["inspection"])
+async def worklog(
+    request: HttpRequest, sid: schemas.Id, after: schemas.After = None
+) -> dict[str, Any]:
     """What happened, oldest first: starts, stops, losses, verdicts."""
     chat = await _chat(request, sid)
     return await db(snapshots.worklog_page, chat.pk, after=after)
 
 
-@api.post("/agui", response={200: Any, **CONFLICTS}, openapi_extra=EVENTS, tags=["events"])
-async def run_agent(request: HttpRequest, body: RunAgentInput) -> HttpResponseBase:
+@api.post(
+    "/agui",
+    response={200: None},
+    openapi_extra=says(stream=True, strangers=True, conflicts=("id_conflict", *CLOSED)),
+    tags=["events"],
+)
+async def run_agent(request: HttpRequest, body: schemas.RunInput) -> HttpResponseBase:
     """The AG-UI 1.0 HTTP binding. ``threadId`` is the session; leaving does not stop the run."""
     return await agui.respond(request, body)

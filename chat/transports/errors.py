@@ -26,6 +26,7 @@ NOT_FOUND = "There is no such thing, or it is not yours. Look at the address and
 UNAUTHENTICATED = (
     "Sign in, or send the header 'Authorization: Bearer TOKEN'. `manage.py api_token` makes one."
 )
+MALFORMED = "The body is no JSON. Send one JSON object in UTF-8."
 UNAVAILABLE = "The database does not answer. Nothing was changed; try again in a moment."
 BROKEN = "Something went wrong here. It is in the log of this node; trying again may help."
 CODES = {
@@ -45,6 +46,18 @@ class Unauthenticated(Refused):
         super().__init__("unauthenticated", UNAUTHENTICATED)
 
 
+class Forbidden(Refused):
+    """Whoever asks is known, and may not do this."""
+
+
+class RateLimited(Refused):
+    """Too much in too short a time; ``retry_after`` is in whole seconds."""
+
+    def __init__(self, retry_after: int, limit: str) -> None:
+        super().__init__("rate_limited", f"{limit} Try again in {retry_after} s; nothing was done.")
+        self.retry_after = retry_after
+
+
 def too_large(limit: int) -> Invalid:
     """The refusal of something over ``limit`` bytes."""
     return Invalid("too_large", f"The limit is {limit} bytes. Send less, or send it in parts.")
@@ -60,7 +73,7 @@ def told(error: BaseException) -> tuple[int, str, str]:
         case AuthenticationError():
             return 401, "unauthenticated", UNAUTHENTICATED
         case HttpError(status_code=400):
-            return 400, "malformed", "The body is no JSON. Send one JSON object in UTF-8."
+            return 400, "malformed", MALFORMED
         case HttpError():
             code = CODES.get(error.status_code, "refused")
             return error.status_code, code, str(error)
@@ -82,6 +95,10 @@ def _status(error: Refused) -> int:
             return 413 if error.code == "too_large" else 422
         case Unauthenticated():
             return 401
+        case Forbidden():
+            return 403
+        case RateLimited():
+            return 429
         case Conflict():
             return 409
     return 400
@@ -102,7 +119,12 @@ def answer(request: HttpRequest, error: BaseException) -> HttpResponse:
     status, code, detail = told(error)
     if status >= 500:
         log.error("request_failed", extra={"path": request.path}, exc_info=error)
-    return response(status, code, detail)
+    refusal = response(status, code, detail)
+    if status == 401:
+        refusal["WWW-Authenticate"] = "Bearer"  # a scheme that makes no browser ask
+    if isinstance(error, RateLimited):
+        refusal["Retry-After"] = str(error.retry_after)
+    return refusal
 
 
 def in_json(refusal: HttpResponseBase) -> HttpResponseBase:

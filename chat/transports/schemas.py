@@ -8,14 +8,19 @@ describe them and add nothing. Times are ISO 8601 in UTC, as text.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from ninja import Schema
-from pydantic import ConfigDict, Field, model_validator
+from ag_ui.core import RunAgentInput
+from ninja import Path, Query, Schema
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
+
+from chat import snapshots
 
 SID = "0e5a6c1e-6a0e-4c0e-9f0a-5f2f4a1a7b10"
+MESSAGE = "5b0d2f0c-9d2a-4f3e-8c43-7a1f0f0f7c11"
 RUN = "b2f6b1c8-3f0e-4f6b-8a57-3d2c9d1b6f42"
 NESTING = 64  # deeper JSON is no answer to anything, and would break whoever recurses into it
 AT = "2025-06-01T12:00:00.000000+00:00"
@@ -75,14 +80,45 @@ class Request(Schema):
 
 def example(**fields: Any) -> ConfigDict:
     """A request's settings with the example that the documentation shows."""
-    return ConfigDict(extra="forbid", json_schema_extra={"example": fields})
+    return ConfigDict(extra="forbid", json_schema_extra={"examples": [fields]})
+
+
+def shown(**fields: Any) -> ConfigDict:
+    """An answer's settings with its example."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+def told(pattern: re.Pattern[str]) -> dict[str, Any]:
+    """What a cursor looks like. It is ``snapshots`` that refuses what is none of ours."""
+    return {"type": "string", "pattern": f"^({pattern.pattern})?$"}
+
+
+After = Annotated[
+    str | None,
+    Query(description="the `next` of the page before"),
+    WithJsonSchema(told(snapshots.CURSOR)),
+]
+AfterSession = Annotated[
+    str | None,
+    Query(description="the `next` of the page before"),
+    WithJsonSchema(told(snapshots.SESSIONS_CURSOR)),
+]
+Cursor = Annotated[
+    str | None,
+    Query(description="the `id` of the last event that has arrived; 0: all that the log holds"),
+    WithJsonSchema(told(snapshots.CURSOR)),
+]
+Id = Annotated[str, Path(), WithJsonSchema({"type": "string", "format": "uuid", "example": SID})]
+Content = Annotated[str, Field(json_schema_extra={"pattern": r"\S"})]
 
 
 class Error(Schema):
     """Every refusal. ``code`` is for programs; ``detail`` says what to do next."""
 
-    code: str = Field(examples=["not_found"])
-    detail: str = Field(examples=["There is no such thing, or it is not yours."])
+    model_config = ConfigDict(extra="forbid")
+
+    code: str
+    detail: str
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -105,7 +141,7 @@ class Rename(Request):
 class NewMessage(Request):
     model_config = example(content="Compare the two offers.", id="3f9c", on_busy="enqueue")
 
-    content: str = Field(description="text; at most 1 MiB")
+    content: Content = Field(description="text, not blank; at most 1 MiB")
     id: str | None = Field(
         default=None,
         min_length=1,
@@ -118,7 +154,7 @@ class NewMessage(Request):
 class Edit(Request):
     model_config = example(content="Compare the three offers.")
 
-    content: str = Field(description="the new words; at most 1 MiB")
+    content: Content = Field(description="the new words; at most 1 MiB")
 
 
 class Stop(Request):
@@ -136,10 +172,58 @@ class Answer(Request):
     payload: Any = Field(default=None, description="must fit the question's response_schema")
 
 
+class RunInput(RunAgentInput):
+    """AG-UI's `RunAgentInput`. Of `messages` the last counts, the user's; its id is the key."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "threadId": SID,
+                    "runId": "run-1",
+                    "messages": [{"id": "m1", "role": "user", "content": "Compare the offers."}],
+                }
+            ]
+        }
+    )
+
+    thread_id: str = Field(
+        description="a session's id, or a new UUID: then the session is made",
+        json_schema_extra={"format": "uuid"},
+    )
+
+
 # -- answers --------------------------------------------------------------------------------------
 
 
+A_MESSAGE = {
+    "id": MESSAGE,
+    "role": "user",
+    "agent_id": "assistant",
+    "content": "Compare the two offers.",
+    "parts": [{"type": "text", "text": "Compare the two offers."}],
+    "status": "complete",
+    "created_at": AT,
+}
+AN_INBOX_MESSAGE = {
+    "id": MESSAGE,
+    "sender": "assistant",
+    "recipient": "researcher",
+    "type": "task",
+    "content": "Find the prices.",
+    "in_reply_to": None,
+    "status": "acked",
+    "reason": None,
+    "created_at": AT,
+    "delivered_at": AT,
+    "acked_at": AT,
+    "late": False,
+}
+
+
 class SessionItem(Schema):
+    model_config = shown(id=SID, title="Plans for the summer", status="idle", created_at=AT)
+
     id: str = Field(examples=[SID])
     title: str
     status: str = Field(description="idle, queued, running or suspended")
@@ -147,6 +231,10 @@ class SessionItem(Schema):
 
 
 class SessionPage(Schema):
+    model_config = shown(
+        items=[{"id": SID, "title": "Plans", "status": "idle", "created_at": AT}], next=None
+    )
+
     items: list[SessionItem]
     next: str | None = Field(description="give it back as `after`; null at the end")
 
@@ -162,6 +250,8 @@ class MessageItem(Schema):
 
 
 class MessagePage(Schema):
+    model_config = shown(items=[A_MESSAGE], next="17")
+
     items: list[MessageItem]
     next: str | None = Field(description="give it back as `before`; null at the beginning")
 
@@ -205,15 +295,31 @@ class QuestionItem(Schema):
 
 
 class QueueItem(Schema):
+    model_config = shown(id=MESSAGE, content="And then the third.")
+
     id: str = Field(description="the `message_id` that its sender was told")
     content: str
 
 
 class Queue(Schema):
+    model_config = shown(items=[{"id": MESSAGE, "content": "And then the third."}])
+
     items: list[QueueItem] = Field(description="in the order in which their turns will come")
 
 
 class Snapshot(Schema):
+    model_config = shown(
+        id=SID,
+        title="Plans",
+        status="running",
+        run_id=RUN,
+        messages=[A_MESSAGE],
+        agents=[],
+        questions=[],
+        queue=[],
+        cursor=42,
+    )
+
     id: str = Field(examples=[SID])
     title: str
     status: str
@@ -226,6 +332,8 @@ class Snapshot(Schema):
 
 
 class Posted(Schema):
+    model_config = shown(message_id=MESSAGE, run_id=RUN, status="started")
+
     message_id: str
     run_id: str = Field(examples=[RUN])
     status: str = Field(description="started or queued")
@@ -238,11 +346,17 @@ class StoppedRun(Schema):
 
 
 class Stopped(Schema):
+    model_config = shown(
+        status="stopped", runs=[{"run_id": RUN, "agent_id": "assistant", "status": "stopped"}]
+    )
+
     status: str = Field(description="stopped, accepted, already_finished or no_active_run")
     runs: list[StoppedRun]
 
 
 class Responded(Schema):
+    model_config = shown(run_id=RUN)
+
     run_id: str
 
 
@@ -262,10 +376,14 @@ class InboxItem(Schema):
 
 
 class ReplyTree(InboxItem):
+    model_config = shown(**AN_INBOX_MESSAGE, replies=[])
+
     replies: list[ReplyTree]
 
 
 class InboxPage(Schema):
+    model_config = shown(items=[AN_INBOX_MESSAGE], next=None)
+
     items: list[InboxItem]
     next: str | None
 
@@ -280,5 +398,19 @@ class WorkLogItem(Schema):
 
 
 class WorkLogPage(Schema):
+    model_config = shown(
+        items=[
+            {
+                "at": AT,
+                "level": "info",
+                "kind": "run_started",
+                "agent_id": "assistant",
+                "run_id": RUN,
+                "text": "assistant begins",
+            }
+        ],
+        next=None,
+    )
+
     items: list[WorkLogItem]
     next: str | None

@@ -2,6 +2,9 @@
 
 An async generator in a ``StreamingHttpResponse``, because that is what every ASGI server cancels
 within milliseconds when the client has left. Nothing may buffer or compress on the way.
+
+Daphne takes whatever it is given and keeps it until the client reads, so a response has an end
+(``AGENT_STREAM_CHARS``): that is all that one that does not read can cost. Others come back.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from contextlib import aclosing
 from django.http import HttpRequest, StreamingHttpResponse
 
 from chat import actions
+from coordination.conf import conf
 from coordination.events import Logged
 
 from . import auth, streaming
@@ -31,14 +35,14 @@ async def respond(request: HttpRequest, sid: str, cursor: str | None) -> Streami
 
 
 def batches(
-    request: HttpRequest, session_id: uuid.UUID, cursor: int | None
+    request: HttpRequest, session_id: uuid.UUID, cursor: int | None, *, anew: bool = False
 ) -> AsyncGenerator[streaming.Batch, None]:
     """The session's events for as long as whoever asked may read them."""
 
     async def look_again() -> None:
         await actions.find_session(await auth.user_again(request), session_id)
 
-    return streaming.batches(session_id, cursor, look_again)
+    return streaming.batches(session_id, cursor, look_again, anew=anew)
 
 
 def stream(frames: AsyncIterator[str]) -> StreamingHttpResponse:
@@ -50,10 +54,16 @@ def stream(frames: AsyncIterator[str]) -> StreamingHttpResponse:
 
 
 async def _frames(events: AsyncGenerator[streaming.Batch, None]) -> AsyncGenerator[str, None]:
+    """Until the reader leaves, or has been sent so much that it shall come again."""
+    sent = 0
     async with aclosing(events):
         yield f"retry: {RETRY}\n\n"
         async for batch in events:
-            yield "".join(frame(logged) for logged in batch) or SILENCE
+            text = "".join(frame(logged) for logged in batch) or SILENCE
+            yield text
+            sent += len(text)
+            if sent > conf.stream_chars:
+                return
 
 
 def frame(logged: Logged) -> str:

@@ -51,9 +51,13 @@ async def check_cursor(session_id: uuid.UUID, cursor: int | None) -> None:
 
 
 async def batches(
-    session_id: uuid.UUID, cursor: int | None, look_again: Callable[[], Awaitable[object]]
+    session_id: uuid.UUID,
+    cursor: int | None,
+    look_again: Callable[[], Awaitable[object]],
+    *,
+    anew: bool = False,
 ) -> AsyncGenerator[Batch, None]:
-    """Events in order; an empty batch is a moment of silence.
+    """Events in order; an empty batch is a moment of silence. ``anew``: see ``streams.follow``.
 
     Ends when the session is gone, or when ``look_again`` (asked now and then) raises Refused: a
     reader may have signed out, and the rows of a deleted session stay.
@@ -64,7 +68,7 @@ async def batches(
             cursor = state[-1].seq
             yield state
         try:
-            async with aclosing(_log(session_id, cursor, look_again)) as log:
+            async with aclosing(_log(session_id, cursor, look_again, anew)) as log:
                 async for batch in log:
                     if batch:
                         cursor = batch[-1].seq
@@ -75,11 +79,12 @@ async def batches(
 
 
 async def _log(
-    session_id: uuid.UUID, cursor: int, look_again: Callable[[], Awaitable[object]]
+    session_id: uuid.UUID, cursor: int, look_again: Callable[[], Awaitable[object]], anew: bool
 ) -> AsyncGenerator[Batch, None]:
     now = asyncio.get_running_loop().time
     looked_at = now()
-    async with aclosing(streams.follow(session_id, cursor, silence=conf.stream_keepalive)) as log:
+    follow = streams.follow(session_id, cursor, silence=conf.stream_keepalive, anew=anew)
+    async with aclosing(follow) as log:
         async for batch in log:
             yield batch
             if now() - looked_at >= conf.stream_keepalive:

@@ -34,7 +34,7 @@ from chat import actions
 from coordination.errors import Conflict, Invalid
 from coordination.events import Logged
 
-from . import auth, errors, schemas, streaming
+from . import auth, errors, limits, schemas, streaming
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 if ref is not None:
                     await self._reply(ref, ok={})
                 return
+            self.caller.check_may_write()
             self._check_room(frame)
         except Exception as error:  # noqa: BLE001
             await self._reply(ref, error=error)
@@ -190,6 +191,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _message(self, frame: MessageFrame, run_ids: list[str]) -> dict[str, Any]:
         async with self.in_order:
+            await self._count()
             posted = await actions.post_message(
                 self.chat,
                 frame.content,
@@ -218,6 +220,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _respond(self, frame: RespondFrame) -> dict[str, Any]:
         async with self.in_order:
+            await self._count()
             run_id = await actions.respond(
                 self.chat,
                 frame.question_id,
@@ -227,12 +230,15 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             )
         return {"run_id": str(run_id)}
 
+    async def _count(self) -> None:
+        await limits.take_change(self.caller.user.pk, limits.address_of_scope(self.scope))
+
     # -- events -----------------------------------------------------------------------------------
 
     async def _look_again(self) -> None:
-        self.user = await auth.user_of_scope(self.scope)
+        self.caller = await auth.caller_of_scope(self.scope)
         sid = self.scope["url_route"]["kwargs"]["sid"]
-        self.chat = await actions.find_session(self.user, sid)
+        self.chat = await actions.find_session(self.caller.user, sid)
 
     async def _stream(self, cursor: int | None) -> None:
         try:
@@ -253,7 +259,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     @property
     def _name(self) -> str:
-        return str(self.user.get_username())
+        return str(self.caller.user.get_username())
 
     def _parameter(self, name: str) -> str | None:
         query = parse_qs(self.scope["query_string"].decode("latin-1"))

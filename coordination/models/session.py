@@ -17,7 +17,7 @@ class Session(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     language = models.CharField(max_length=16, default="en")
     last_seq = models.PositiveBigIntegerField(default=0)
-    first_seq = models.PositiveBigIntegerField(default=1)  # older events have been pruned
+    first_seq = models.PositiveBigIntegerField(default=1)  # what is before it has been folded
     last_position = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -353,6 +353,20 @@ def test_markup_in_a_message_stays_text(page):
     expect(page.locator("#messages img, #session-list img")).to_have_count(0)
 
 
+def test_the_admin_and_the_documentation_work_under_the_policy(page):
+    """What the policy refuses is an error on the console, and fails the test."""
+    page.goto("/admin/coordination/run/")
+    page.goto("/admin/chat/signinlink/")
+    page.locator("#result_list tbody th a").first.click()
+    expect(page.locator("#content h1")).to_be_visible()
+    page.goto("/admin/auth/user/add/")
+    expect(page.locator("#id_username")).to_be_visible()
+    page.goto("/api/docs")
+    expect(page.locator(".opblock-post").first).to_be_visible()
+    page.locator(".opblock-post .opblock-summary").first.click()
+    expect(page.locator(".responses-wrapper").first).to_be_visible()
+
+
 def test_shift_enter_begins_a_new_line_and_a_composing_enter_sends_nothing(page):
     field = page.get_by_role("textbox", name="Message")
     field.fill("one")

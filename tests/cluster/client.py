@@ -428,6 +428,12 @@ class Socket(Collected):
     def ask(self, kind: str, **frame: Any) -> Json:
         return self.answer(self.send(kind, **frame))
 
+    def take_more(self) -> None:
+        """Acknowledge what has arrived, and wait for what the window lets through then."""
+        before = len(self.events)
+        self.send("ack", id=self.cursor)
+        self.until(lambda events: len(events) > before or None)
+
     def _read(self) -> None:
         why = "the socket was closed"
         try:

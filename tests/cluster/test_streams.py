@@ -1,9 +1,15 @@
 """What a reader sees, through any node and after any cut (trial 12), on both ASGI servers."""
 
+import time
+from contextlib import ExitStack
+
+import httpx
 import pytest
 
 from agentsite.processes import until
+from agentsite.services import Nginx
 from tests.cluster.client import Chat, custom, finished, first, is_question, texts
+from tests.cluster.conftest import IN_FULL
 
 
 def said(message):
@@ -55,15 +61,106 @@ def test_the_first_token_is_with_the_reader_at_once(site):
     assert sorted(from_provider)[2] < 0.25, from_provider
 
 
+def told(reader, message_id):
+    """The answer as this reader has it: from the snapshot it began with, and what came after."""
+    begun = [
+        message.get("content", "")
+        for arrived in reader.events
+        for message in arrived.event.get("messages", ())
+        if message["id"] == message_id
+    ]
+    came = [e.event for e in reader.events if e.event.get("messageId") == message_id]
+    return "".join([*begun, *(event.get("delta", "") for event in came)])
+
+
+def test_readers_at_every_moment_and_a_slow_one(site):
+    """All end with the same text and the end; who takes one at a time gets all (trials 41, 42)."""
+    count, tokens, pause = (200, 500, 1.0) if IN_FULL else (8, 40, 0.0)
+    chat = site.session()
+    with ExitStack() as opened:
+        slow = opened.enter_context(chat.socket(cursor=0, window=1))
+        run_id = chat.post(site.play(assistant=[[{"tokens": tokens, "rate": 30}]]))["run_id"]
+        readers = []
+        for number in range(count):
+            way = chat.at(site.web(1 + number % 2))
+            cursor = (0, None)[number // 2 % 2]
+            readers.append(opened.enter_context(way.events(cursor)))
+            time.sleep(tokens / 30 / count)
+        for reader in readers:
+            reader.until(lambda events: finished(run_id)(events) or is_idle(events))
+        answer = chat.until_idle()["messages"][-1]
+        for reader in readers:
+            assert told(reader, answer["id"]) == answer["content"]
+        assert len(slow.events) == 1
+        while not finished(run_id)(slow.events):
+            time.sleep(pause)
+            slow.take_more()
+        assert texts(slow.events) == said(answer)
+
+
+def is_idle(events):
+    """The stream began after the end of the turn."""
+    states = [e.event["snapshot"]["status"] for e in events if e.type == "STATE_SNAPSHOT"]
+    return (states == ["idle"] and first("MESSAGES_SNAPSHOT")(events)) or None
+
+
+class PlainNginx(Nginx):
+    """nginx with nothing said about streams: it buffers, speaks HTTP/1.0, and here compresses."""
+
+    def _config(self):
+        before, _, rest = super()._config().partition("location / {")
+        directives = f"gzip on; gzip_types *; proxy_pass http://127.0.0.1:{self.upstream[0]};"
+        return f"{before}location / {{ {directives} }}{rest.partition('}')[2]}"
+
+
+def test_tokens_come_one_by_one_through_nginx_with_its_defaults(site, tmp_path):
+    """Each is with the reader while the provider holds back the next (trial 43)."""
+    gates = [f"{tmp_path}-{number}" for number in range(3)]
+    script = site.play(
+        assistant=[[action for gate in gates for action in ({"text": gate}, {"hang": gate})]]
+    )
+    chat = site.session()
+    address = f"/api/chat/{chat.id}/events?cursor=0"
+    accepts = {**chat.api.headers, "Accept-Encoding": "gzip"}
+    with (
+        PlainNginx(tmp_path / "nginx", [site.cluster.web[0].port]) as nginx,
+        httpx.Client(base_url=nginx.url, headers=accepts, timeout=20, trust_env=False) as client,
+        client.stream("GET", address) as stream,
+    ):
+        assert stream.headers["Content-Encoding"] == "gzip"
+        chat.post(script)
+        lines = stream.iter_lines()
+        for gate in gates:
+            next(line for line in lines if f'"delta":"{gate}"' in line)
+            site.provider.release(gate)
+        next(line for line in lines if "RUN_FINISHED" in line)
+
+
+def test_a_socket_through_nginx_streams_and_stops(site, tmp_path):
+    """A Stop is heard on the socket that the turn is streamed over, and which is behind with it."""
+    script = site.play(assistant=[[{"tokens": 100_000, "rate": 50}]])
+    ports = [node.port for node in site.cluster.web]
+    chat = site.session()
+    with (
+        Nginx(tmp_path / "nginx", ports) as nginx,
+        chat.at(nginx.url).socket(cursor=0, window=20) as socket,
+    ):
+        run_id = socket.ask("message", content=script)["run_id"]
+        socket.until(lambda events: len(events) == 20 or None)
+        assert socket.ask("interrupt")["status"] == "stopped"
+        assert len(socket.events) == 20
+        while not finished(run_id)(socket.events):
+            socket.take_more()
+        assert socket.events[-1].event["outcome"] == {"type": "cancelled"}
+    (answer,) = [m for m in chat.messages() if m["status"] == "interrupted"]
+    assert texts(socket.events) == said(answer)
+
+
 @pytest.fixture(params=["daphne", "uvicorn"])
 def two_nodes(request, site):
     """Addresses of two web nodes of which the first is served by the ASGI server in question."""
-    if request.param == "daphne":
-        yield site.web(1), site.web(2)
-        return
-    node = site.add_web(request.param)
-    yield node.url, site.web(2)
-    assert node.terminate(timeout=30)
+    daphne = request.param == "daphne"
+    return site.web(1) if daphne else request.getfixturevalue("uvicorn_url"), site.web(2)
 
 
 def test_a_whole_conversation_on_every_server(site, two_nodes):

@@ -1,4 +1,4 @@
-"""Tools that ignore a stop, kill their process, or need a yes (trials 7, 18 and 26)."""
+"""Tools that ignore a stop, kill their process, or need a yes (trials 7, 14, 18 and 26)."""
 
 import threading
 import time
@@ -111,11 +111,11 @@ def test_an_approval_is_of_what_was_shown_and_makes_the_call_once(site, tmp_path
     answers = [
         lambda n=n, payload=payload: chat.at(site.web(n)).respond(question["id"], payload=payload)
         for n in (1, 2)
-        for payload in [edited] * 3
+        for payload in [edited] * 10
     ]
     outcomes = at_once(answers)
     assert (
-        sorted(o.status if isinstance(o, Refused) else 202 for o in outcomes) == [202] + [409] * 5
+        sorted(o.status if isinstance(o, Refused) else 202 for o in outcomes) == [202] + [409] * 19
     )
     chat.until_idle()
     assert ledger.read_text() == "8\n"
