@@ -4,6 +4,8 @@
    not on the site, because a grammar is a pile of regular expressions, and a text that one of them
    chokes on may cost its reader's tab, never a node. */
 
+import { safeHtml } from "./dom.js";
+
 const LONGEST = 20000; // characters; what is longer stays plain, and the page quick
 
 let library = null; // once it is there
@@ -20,5 +22,5 @@ export function highlight(root) {
 function colour(code) {
   const language = code.className.slice("language-".length);
   if (!library.getLanguage(language)) return;
-  code.innerHTML = library.highlight(code.textContent, { language, ignoreIllegals: true }).value; // escaped
+  safeHtml(code, library.highlight(code.textContent, { language, ignoreIllegals: true }).value);
 }

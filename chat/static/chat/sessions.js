@@ -103,9 +103,12 @@ export class Sessions {
   }
 
   #updated(item) {
-    const row = this.#row(item.id) ?? newRow(item, item.id === this.sessionId);
-    if (item.id !== this.sessionId) row.dataset.status = item.status;
-    setTitle(row, item.title || t("untitled"));
+    const isOwn = item.id === this.sessionId;
+    const title = item.title || t("untitled");
+    const row = this.#row(item.id) ?? newRow(item, isOwn);
+    if (isOwn) this.actions.titled(title); // another tab may have renamed it
+    else row.dataset.status = item.status; // of its own the page knows more
+    setTitle(row, title);
     const unread = this.unread.has(item);
     row.toggleAttribute("data-unread", unread);
     row.querySelector(".unread-word").hidden = !unread;
