@@ -30,7 +30,7 @@ from coordination.db import db
 from coordination.errors import NotFound
 from coordination.wakeups import Hub
 
-from . import agui, auth, errors, schemas, sse
+from . import agui, auth, errors, langgraph, schemas, sse
 
 PAGE = 50  # conversations in one answer
 
@@ -321,3 +321,8 @@ async def worklog(request: HttpRequest, sid: str, after: str | None = None) -> d
 async def run_agent(request: HttpRequest, body: RunAgentInput) -> HttpResponseBase:
     """The AG-UI 1.0 HTTP binding. ``threadId`` is the session; leaving does not stop the run."""
     return await agui.respond(request, body)
+
+
+# -- LangGraph's clients --------------------------------------------------------------------------
+
+api.add_router("/lg", langgraph.router)
