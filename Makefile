@@ -34,7 +34,8 @@ $(RUN_READY): requirements/base.txt
 	@$(PYTHON) scripts/venv.py $(VENV) requirements/base.txt
 	@touch $@
 
-$(TEST_READY): requirements.txt $(wildcard requirements/*.txt) scripts/system-packages.sh
+$(TEST_READY): requirements.txt $(wildcard requirements/*.txt) scripts/system-packages.sh tests/js/package-lock.json
 	@sh scripts/system-packages.sh $(PYTHON)
+	@npm ci --prefix tests/js --silent --no-audit --no-fund
 	@$(PYTHON) scripts/venv.py $(VENV) requirements.txt
 	@touch $@ $(RUN_READY)

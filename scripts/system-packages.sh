@@ -21,6 +21,8 @@ need mariadb-client-core sh -c 'command -v mariadb && command -v my_print_defaul
 need redis-server command -v redis-server
 need nginx-light command -v nginx
 need chromium command -v chromium
+need nodejs command -v node
+need npm command -v npm
 need fonts-noto-cjk sh -c 'ls /usr/share/fonts/*/*oto*CJK* || ls /usr/share/fonts/*/*/*oto*CJK*'
 need python3-dev "$python" -c '
 import os, sysconfig
