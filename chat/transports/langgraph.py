@@ -139,7 +139,10 @@ async def get_thread(request: HttpRequest, thread_id: str) -> dict[str, Any]:
     return await db(langgraph_rows.thread, (await _thread(request, thread_id)).pk)
 
 
-@router.patch("/threads/{thread_id}", response={200: asked.Thread, 204: None, **REFUSALS})
+@router.patch(
+    "/threads/{thread_id}",
+    response={200: asked.Thread, 204: None, 413: schemas.Error, **REFUSALS},
+)
 async def update_thread(request: HttpRequest, thread_id: str, body: asked.ThreadChange) -> Any:
     """Give it another title."""
     refuse_all_but(body, ttl=())
@@ -282,7 +285,7 @@ async def list_runs(
     request: HttpRequest,
     thread_id: str,
     limit: Annotated[int, Query(ge=1, le=1000)] = 10,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    offset: Annotated[int, Query(ge=0, le=asked.FAR)] = 0,
     status: Literal["pending", "running", "error", "success", "timeout", "interrupted"]
     | None = None,
 ) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from coordination.errors import Invalid, NotFound
 from .langgraph_parts import MODES
 from .schemas import AT, RUN, SID, Request, example
 
+FAR = 1_000_000  # rows to leave out: beyond it there is nothing but a fault
 NO_CHECKPOINTS = "A thread has one state, the newest: there is no going back to an older one."
 NO_GRAPH = "There are no nodes here that a run could be stopped before or after."
 WHY = {
@@ -85,10 +86,10 @@ class ThreadSearch(Request):
     model_config = example(status="interrupted", limit=10)
 
     metadata: dict[str, Any] | None = None
-    ids: list[UUID] | None = None
+    ids: list[UUID] | None = Field(default=None, max_length=1000)
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
     limit: int = Field(default=10, ge=1, le=100)
-    offset: int = Field(default=0, ge=0)
+    offset: int = Field(default=0, ge=0, le=FAR)
     sort_by: str | None = None
     sort_order: Literal["asc", "desc"] = "desc"
     select: Any = Field(default=None, description="everything is sent, whatever is selected")
@@ -113,7 +114,7 @@ class AssistantSearch(Request):
     name: str | None = None
     metadata: Any = None
     limit: int = Field(default=10, ge=1)
-    offset: int = Field(default=0, ge=0)
+    offset: int = Field(default=0, ge=0, le=FAR)
     sort_by: str | None = None
     sort_order: Any = None
     select: Any = Field(default=None, description="everything is sent, whatever is selected")

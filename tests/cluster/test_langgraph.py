@@ -6,10 +6,8 @@ import pytest
 from langgraph_sdk import get_client
 
 from agentsite.services import Nginx
-from tests.cluster.client import Chat
+from tests.cluster.client import PATIENCE, Chat
 from tests.javascript import JavaScript
-
-SOME = 5  # parts
 
 
 @pytest.fixture
@@ -35,11 +33,11 @@ def human(script):
 
 
 async def collect(stream, parts, under_way):
-    """The parts of either client, as they come; ``under_way`` once there are some."""
+    """The parts of either client, as they come; ``under_way`` with the first words."""
     try:
         async for part in stream:
             parts.append(part if isinstance(part, dict) else part._asdict())
-            if len(parts) > SOME:
+            if parts[-1]["event"] == "messages":
                 under_way.set()
     finally:
         under_way.set()
@@ -60,14 +58,16 @@ async def test_streams_outlive_their_web_nodes_and_the_runs_worker(site, front):
         readers = asyncio.gather(
             collect(stream, in_python, under_way[0]), collect(other, in_javascript, under_way[1])
         )
-        for event in under_way:
-            await event.wait()
+        async with asyncio.timeout(PATIENCE):
+            for event in under_way:
+                await event.wait()
         worker = await asyncio.to_thread(site.owner, Chat(site.api(), tid), "assistant")
         worker.kill()
         for node in site.cluster.web:  # whichever carries a stream, it dies
             await asyncio.to_thread(kill_and_start, node)
         site.provider.release(gate)
-        await readers
+        async with asyncio.timeout(PATIENCE):
+            await readers
     assert in_python[-1]["data"] == {"run_id": run_id, "status": "success"}
     assert in_javascript == in_python
 
