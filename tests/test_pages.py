@@ -114,12 +114,12 @@ def test_markup_in_titles_and_messages_stays_text(client, ann):
 
 
 def test_the_modules_make_html_of_nothing_but_rendered_markdown():
-    """All else that they show is text, whoever said it: agents, tools, people."""
+    """And of its code, in colours. All else that they show is text, whoever said it."""
     raw = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(")
     found = {path.name: len(raw.findall(path.read_text())) for path in MODULES.glob("*.js")}
     assert {name: count for name, count in found.items() if count} == {"dom.js": 1}
     users = [path.name for path in MODULES.glob("*.js") if "safeHtml(" in path.read_text()]
-    assert sorted(users) == ["dom.js", "markdown.js"]
+    assert sorted(users) == ["dom.js", "highlight.js", "markdown.js"]
 
 
 def test_a_page_allows_no_script_but_the_sites_own_files(client, ann):
@@ -283,6 +283,7 @@ def test_every_word_is_asked_for():
         "tool_",
         "log_",
         "letter_",
+        "command_",
     )  # put together from data
     unused = [name for name in STRINGS if f'"{name}"' not in code and not name.startswith(families)]
     assert unused == []
