@@ -82,6 +82,7 @@ def test_stop_in_mid_sentence(page, how):
     )
     is_idle(page)
     expect(agent(page, "assistant")).to_have_attribute("data-status", "interrupted")
+    expect(message(page).last.locator("ol")).to_be_visible()  # rendered, as after the reload
     said = message(page).last.inner_text()
     page.wait_for_timeout(700)
     assert message(page).last.inner_text() == said
@@ -180,11 +181,12 @@ def test_declining_is_not_a_yes(page):
 def test_a_message_that_waits_is_edited_and_removed_with_the_keyboard(page, context):
     send(page, "Write a long text")
     expect(message(page).last).to_contain_text("1. A stopped")
+    waiting = page.locator("#queue li")
     for words in ("ask later", "to be removed"):
         send(page, words)
+        expect(waiting.last).to_have_text(words)  # sent: until then, Enter sends nothing more
     other = context.new_page()
     other.goto(page.url)
-    waiting = page.locator("#queue li")
     expect(waiting).to_have_text(["ask later", "to be removed"])
     page.get_by_role("button", name="Edit “ask later”").press("Enter")
     words = page.get_by_role("textbox", name="The message’s new words")
@@ -334,11 +336,11 @@ def test_a_conversation_is_deleted_after_a_question(page):
     own = page.locator("#session-list li", has=page.locator('[aria-current="page"]'))
     gone = page.url
     own.hover()
-    own.get_by_role("button", name="Delete").click()
+    own.get_by_role("button", name=re.compile("^Delete")).click()
     page.get_by_role("button", name="Keep it").click()
     expect(own).to_be_visible()
     own.hover()
-    own.get_by_role("button", name="Delete").click()
+    own.get_by_role("button", name=re.compile("^Delete")).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     page.wait_for_url(lambda url: url != gone)
     assert page.request.get(gone).status == 404

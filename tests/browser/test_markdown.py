@@ -27,10 +27,11 @@ def test_finished_blocks_are_markdown_while_the_rest_is_being_written(page, cont
     expect(said.locator(".caret")).to_have_count(0)
     assert heading.evaluate("e => e.isConnected")  # what was rendered is not drawn anew
 
+    code = said.locator(".copyable")
     for _ in ("with the clipboard", "with the command"):
-        said.locator(".copyable").hover()
-        said.get_by_role("button", name="Copy").click()
-        expect(said.get_by_role("button", name="Copied")).to_be_visible()
+        code.hover()
+        code.get_by_role("button", name="Copy").click()
+        expect(code.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == "print(1)\n"
-        expect(said.get_by_role("button", name="Copy")).to_be_visible()
+        expect(code.get_by_role("button", name="Copy")).to_be_visible()
         page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")

@@ -1,7 +1,7 @@
 /* Copying, and a button that does it. On a plain http site of a local network there is no
    navigator.clipboard; a selected field and the old command do the same there. */
 
-import { byId, h } from "./dom.js";
+import { announce, byId, h } from "./dom.js";
 import { t } from "./words.js";
 
 const SAID_FOR = 1500; // ms
@@ -13,6 +13,7 @@ export function copyButton(text) {
     textContent: t("copy"),
     async onclick({ currentTarget: button }) {
       button.textContent = (await copied(text())) ? t("copied") : t("copy_failed");
+      announce(button.textContent);
       setTimeout(() => { button.textContent = t("copy"); }, SAID_FOR);
     },
   });
