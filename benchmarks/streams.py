@@ -6,10 +6,12 @@
 Runs stream 50 tokens a second each, begun at one moment but out of step; half of their readers are
 at each of two web nodes. Lag is from the provider's chunk to the reader, token by token, whatever
 was merged on the way. CPU is what the kernel counts while they stream, in seconds for each 1,000
-tokens delivered: of the web nodes, the worker nodes, MariaDB and Redis; the provider's and the
-readers' own is not in it, though they share the cores. ``benchmarks/echo.py``, a Daphne application
-that passes the same chunks on, is measured in the same rounds: compare with that, not between
-machines. Last, the time from a message to the model request that it begins.
+tokens delivered: of the web nodes, the worker nodes, MariaDB and Redis. What they cost at rest (the
+first row) is in it; what the provider and the readers cost is not, though they share the cores.
+
+``benchmarks/echo.py``, a Daphne application that passes the same chunks on, is measured in the same
+rounds: compare with that, not between machines. Last, the time from a message to the model request
+that it begins.
 """
 
 from __future__ import annotations
@@ -214,6 +216,16 @@ def ours(site: Site, runs: int, readers: int, seconds: float, **aims: float) -> 
     )
 
 
+def at_rest(site: Site, seconds: float) -> str:
+    """What the site costs that does nothing: CPU seconds a second, whatever streams."""
+    before = spent_by(site_processes(site))
+    time.sleep(seconds)
+    after = spent_by(site_processes(site))
+    cores = [(after[name] - before[name]) / seconds for name in KINDS]
+    rest = (*(f"{core:.2f}" for core in cores), f"{sum(cores):.2f}", "")
+    return ROW.format("nothing, a second", *5 * "-", *rest)
+
+
 def path_of(chat: Chat) -> str:
     return f"/api/chat/{chat.id}/events"
 
@@ -266,6 +278,7 @@ def main() -> int:
         echo, url = start_echo(site, Path(folder))
         say(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         say("CPU seconds for each 1,000 tokens delivered, at the right\n" + TITLE)
+        say(at_rest(site, options.seconds))
         for runs in options.runs:
             aims = AIMS.get(runs, {})
             for round_ in (
