@@ -43,7 +43,8 @@ class Cluster:
         self.folder = folder.absolute()
         self.mariadb = MariaDB(self.folder / "mariadb")
         self.redis = Redis(self.folder / "redis")
-        self.env = {**self._env(), **(env or {})}
+        self.env = {**self._env(), **({"DJANGO_TRUSTED_PROXIES": "127.0.0.1"} if nginx else {})}
+        self.env |= env or {}
         self.web = [self._web(number, server) for number in range(1, web + 1)]
         self.workers = [self._worker(number, processes) for number in range(1, workers + 1)]
         ports = [node.port for node in self.web]

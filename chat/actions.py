@@ -144,7 +144,7 @@ async def post_message(
     _check_message(content)
     if key is not None:
         check_text(key, limit=128)
-    return await db(_post, chat.pk, content, key or None, on_busy, by)
+    return await db(_post, chat.pk, content, digest(key) if key else None, on_busy, by)
 
 
 def _check_message(content: str) -> None:

@@ -68,6 +68,7 @@ class Message(models.Model):
     content = models.TextField(blank=True)
     parts = models.JSONField(default=list, blank=True)
     model_json = models.TextField(blank=True)
+    # The hash of the key that the sender gave: to a collation of MySQL "a", "A" and "a " are one.
     client_key = models.CharField(max_length=128, null=True)
     sent_digest = models.CharField(max_length=64, blank=True)  # of its first words, once edited
     has_queued = models.BooleanField(default=False)  # what its sender was told, and is told again

@@ -129,10 +129,18 @@ async def test_a_message_is_accepted_once_per_key(alice, sid):
     assert first.json()["status"] == "started"
     again = await alice.call("post", path, {"content": "hello", "id": "k1"})
     assert (again.status_code, again.json()) == (202, first.json())
+    await refused(alice.call("post", path, {"content": "other", "id": "k1"}), 409, "id_conflict")
     assert await db(Run.objects.filter(session_id=sid).count) == 1
     waits = await alice.call("post", path, {"content": "and this", "id": "k2"})
     assert waits.json()["status"] == "queued"
     await refused(alice.call("post", path, {"content": "no", "on_busy": "reject"}), 409, "busy")
+
+
+async def test_keys_that_a_database_may_take_for_the_same_are_not(alice, sid):
+    path = f"/chat/{sid}/messages"
+    keys = ["key", "Key", "key ", "kéy", "ｋｅｙ", "straße", "strasse"]
+    posted = [(await alice.call("post", path, {"content": "x", "id": key})).json() for key in keys]
+    assert len({answer["message_id"] for answer in posted}) == len(keys)
 
 
 async def test_stop_says_what_it_stopped(alice, sid):
@@ -273,6 +281,12 @@ async def test_a_strangers_session_is_one_that_never_was(
     assert await db(Message.objects.filter(session=chat).count) == 0
 
 
+async def test_a_strangers_session_is_no_cursor_either(mallory, sid):
+    for known in (sid, str(uuid.uuid4())):
+        told = await refused(mallory.call("get", f"/chat?after={known}"), 422, "invalid_cursor")
+        assert known not in told.content.decode()
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [*VERBS, ("get", "/chat", None), ("post", "/chat", {}), ("post", "/agui", {})],
@@ -281,9 +295,10 @@ async def test_without_a_user_nothing_is_told(sid, method, path, body):
     nobody = Caller(None, "")
     for headers in ({}, {"Authorization": ""}, {"Authorization": "Bearer nonsense"}):
         nobody.client = AsyncClient()
-        await refused(
+        told = await refused(
             nobody.call(method, path.format(sid=sid), body, **headers), 401, "unauthenticated"
         )
+        assert told["WWW-Authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,8 @@ async def test_a_conversation_over_one_socket(alice, sid):
         assert ids == list(range(ids[0], ids[0] + len(ids)))
         again = await socket.ask("m2", type="message", content="hello", id="k")
         assert again["ok"] == posted
+        other = await socket.ask("m3", type="message", content="other", id="k")
+        assert other["error"]["code"] == "id_conflict"
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from coordination.db import db
 from coordination.errors import NotFound
 from coordination.wakeups import Hub
 
-from . import agui, auth, errors, openapi, schemas, sse
-from .openapi import leads_to, says
+from . import agui, auth, errors, langgraph, openapi, schemas, sse
+from .openapi import CLOSED, leads_to, says
 
 PAGE = 50  # conversations in one answer
 
@@ -120,10 +120,6 @@ OF_A_SESSION = (
 OF_A_MESSAGE = ("edit_waiting", "remove_waiting")
 IN_ITS_SESSION = {"sid": "$request.path.sid", "message_id": "$response.body#/message_id"}
 OUT_OF_THE_QUEUE = ("already_started", "already_removed")
-CLOSED = (
-    *("already_answered", "superseded", "cancelled", "expired"),
-    *("digest_mismatch", "unknown_tool"),
-)
 
 
 async def _chat(request: HttpRequest, sid: str) -> ChatSession:
@@ -313,7 +309,7 @@ async def remove_waiting(
 @api.get(
     "/chat/{sid}/events",
     response={200: None},
-    openapi_extra=says(stream=True, parameters=[openapi.LAST_EVENT_ID]),
+    openapi_extra=says(answer=openapi.STREAM, parameters=[openapi.LAST_EVENT_ID]),
     tags=["events"],
 )
 async def events(
@@ -371,9 +367,14 @@ async def worklog(
 @api.post(
     "/agui",
     response={200: None},
-    openapi_extra=says(stream=True, strangers=True, conflicts=("id_conflict", *CLOSED)),
+    openapi_extra=says(answer=openapi.STREAM, strangers=True, conflicts=("id_conflict", *CLOSED)),
     tags=["events"],
 )
 async def run_agent(request: HttpRequest, body: schemas.RunInput) -> HttpResponseBase:
     """The AG-UI 1.0 HTTP binding. ``threadId`` is the session; leaving does not stop the run."""
     return await agui.respond(request, body)
+
+
+# -- LangGraph's clients --------------------------------------------------------------------------
+
+api.add_router("/lg", langgraph.router)

@@ -120,6 +120,8 @@ def answer(request: HttpRequest, error: BaseException) -> HttpResponse:
     if status >= 500:
         log.error("request_failed", extra={"path": request.path}, exc_info=error)
     refusal = response(status, code, detail)
+    if status == 401:
+        refusal["WWW-Authenticate"] = "Bearer"  # a scheme that makes no browser ask
     if isinstance(error, RateLimited):
         refusal["Retry-After"] = str(error.retry_after)
     return refusal

@@ -162,12 +162,19 @@ def address(peer: str, forwarded: str) -> str:
     hops = [hop.strip() for hop in forwarded.split(",") if hop.strip()]
     while hops and _is_trusted(peer):
         peer = hops.pop()
+    found = _parse(peer)
+    if isinstance(found, ipaddress.IPv6Address):  # whoever has one of these has 2^64
+        return str(ipaddress.ip_network((found, 64), strict=False))
     return peer
 
 
 def _is_trusted(peer: str) -> bool:
+    found = _parse(peer)
+    return found is not None and any(found in proxy for proxy in settings.TRUSTED_PROXIES)
+
+
+def _parse(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = ipaddress.ip_address(peer)
+        return ipaddress.ip_address(peer)
     except ValueError:
-        return False
-    return any(found in network for network in settings.TRUSTED_PROXIES)
+        return None

@@ -45,7 +45,18 @@ REFUSALS: dict[int, tuple[str, dict[str, str]]] = {
     ),
     503: ("The database is away.", {"unavailable": errors.UNAVAILABLE}),
 }
+CLOSED = (
+    "already_answered",
+    "superseded",
+    "cancelled",
+    "expired",
+    "digest_mismatch",
+    "unknown_tool",
+)
 CONFLICTS = {
+    "exists": "You have a thread of this id. Say if_exists: do_nothing.",
+    "no_open_question": "Nothing is asked in this thread: nothing resumes.",
+    "ambiguous_resume": "Several questions are open. Resume with an object of answers by …",
     "busy": "A turn is under way. Wait for its end, stop it, or enqueue.",
     "id_conflict": "This id was used for another message. Use a new one.",
     "already_started": "This message is out of the queue: its turn has come.",
@@ -145,15 +156,16 @@ def refusal(what: str, codes: dict[str, str]) -> dict[str, Any]:
 def says(
     *,
     conflicts: Sequence[str] = (),
-    stream: bool = False,
+    answer: dict[str, Any] | None = None,
     strangers: bool = False,
     links: dict[int, dict[str, Any]] | None = None,
     parameters: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """``openapi_extra`` of a call: what is not in its types.
 
-    ``conflicts`` are the codes of its 409; with ``strangers`` its body names something that may be
-    somebody else's; ``links`` say by status what an answer leads to.
+    ``conflicts`` are the codes of its 409; ``answer`` is a 200 that is no schema; with
+    ``strangers`` its body names something that may be somebody else's; ``links`` say by status what
+    an answer leads to.
     """
     responses: dict[int, Any] = {status: {"links": to} for status, to in (links or {}).items()}
     if conflicts:
@@ -161,8 +173,8 @@ def says(
         responses[409] = refusal("It exists, but its state does not allow this.", codes)
     if strangers:
         responses[404] = {"$ref": "#/components/responses/404"}
-    if stream:
-        responses[200] = STREAM
+    if answer:
+        responses[200] = answer
     return {"responses": responses, "parameters": parameters or []}
 
 

@@ -74,6 +74,14 @@ def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+@pytest.fixture(scope="session")
+def uvicorn_url(shared_site: Site) -> Iterator[str]:
+    """One more web node of the shared site, served by uvicorn."""
+    node = shared_site.add_web("uvicorn")
+    yield node.url
+    assert node.terminate(timeout=30)
+
+
 @pytest.fixture
 def site(shared_site: Site, request: pytest.FixtureRequest) -> Iterator[Site]:
     """Two web nodes, two worker nodes, a scripted provider; whole, whatever was broken before."""

@@ -18,27 +18,20 @@ def read(url: str) -> bytes:
         return answer.read()
 
 
-@pytest.mark.parametrize("server", ["daphne", "uvicorn"])
-def test_nodes_come_up_and_come_back(start_cluster, server):
-    cluster = start_cluster(nginx=True, server=server)
+@pytest.mark.parametrize(("server", "workers"), [("daphne", 1), ("uvicorn", 0)])
+def test_nodes_come_up_come_back_and_end_when_asked(start_cluster, server, workers):
+    """A worker whose supervisor is killed takes its runners along."""
+    cluster = start_cluster(nginx=True, server=server, workers=workers)
     assert read(f"{cluster.url}/healthz")
-    for node in (cluster.web[0], cluster.workers[0]):
-        node.kill()
-        assert not node.alive
+    runners = [runner for node in cluster.workers for runner in node.runners()]
+    for node in (cluster.web[0], *cluster.workers):
+        os.kill(node.pid, signal.SIGKILL)
+        until(lambda node=node: not node.alive, what="its end")
+    until(lambda: all(map(is_gone, runners)), what="the runners' end", timeout=30)
+    for node in (cluster.web[0], *cluster.workers):
         node.start()
         assert node.alive
     assert all(read(f"{node.url}/healthz") for node in cluster.web)
-
-
-def test_a_killed_worker_takes_its_runners_along(start_cluster):
-    cluster = start_cluster(web=0, workers=1)
-    runners = cluster.workers[0].runners()
-    os.kill(cluster.workers[0].pid, signal.SIGKILL)
-    until(lambda: all(map(is_gone, runners)), what="the runners' end", timeout=30)
-
-
-def test_every_node_ends_by_itself_when_asked(start_cluster):
-    cluster = start_cluster(web=1, workers=1)
     assert all(node.terminate(timeout=60) for node in cluster.nodes)
 
 

@@ -101,11 +101,7 @@ def test_a_stranger_has_no_list_and_no_new_session_without_a_name(site, suspende
 
 @pytest.mark.parametrize("server", ["daphne", "uvicorn"])
 def test_strangers_get_no_socket(site, suspended, server, request):
-    url = site.web(1)
-    if server == "uvicorn":
-        node = site.add_web("uvicorn")
-        request.addfinalizer(node.terminate)
-        url = node.url
+    url = site.web(1) if server == "daphne" else request.getfixturevalue("uvicorn_url")
     # Daphne can only close a handshake, and that is 403 whatever the reason.
     expected = {"daphne": (403, 403), "uvicorn": (404, 401)}[server]
     for token, status in zip((site.token("eve"), NOBODY), expected, strict=True):

@@ -159,12 +159,8 @@ def test_a_socket_through_nginx_streams_and_stops(site, tmp_path):
 @pytest.fixture(params=["daphne", "uvicorn"])
 def two_nodes(request, site):
     """Addresses of two web nodes of which the first is served by the ASGI server in question."""
-    if request.param == "daphne":
-        yield site.web(1), site.web(2)
-        return
-    node = site.add_web(request.param)
-    yield node.url, site.web(2)
-    assert node.terminate(timeout=30)
+    daphne = request.param == "daphne"
+    return site.web(1) if daphne else request.getfixturevalue("uvicorn_url"), site.web(2)
 
 
 def test_a_whole_conversation_on_every_server(site, two_nodes):

@@ -61,7 +61,8 @@ import urllib.parse
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -96,6 +97,14 @@ class Exchange:
     ended: float | None = None
     """When the last byte left, or when the client was seen to hang up."""
     error: str = ""
+
+    @cached_property  # a log of thousands is searched again and again
+    def words(self) -> str:
+        """The request as one text."""
+        return json.dumps(self.request, ensure_ascii=False)
+
+    def as_json(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def end(self, outcome: str, error: str = "") -> None:
         if self.ended is None:
@@ -283,7 +292,7 @@ class FakeProvider(ABC):
             exchange
             for exchange in list(self.exchanges)
             if (not agent or exchange.agent == agent)
-            and (not containing or containing in json.dumps(exchange.request, ensure_ascii=False))
+            and (not containing or containing in exchange.words)
         ]
 
     def wait_for(
@@ -345,7 +354,7 @@ class FakeProvider(ABC):
         match method, path:
             case "GET", "/_log":
                 wanted = dict(urllib.parse.parse_qsl(query))
-                return {"exchanges": [asdict(exchange) for exchange in self.log(**wanted)]}
+                return {"exchanges": [exchange.as_json() for exchange in self.log(**wanted)]}
             case "POST", "/_script":
                 self.define(body["name"], body["agents"])
             case "POST", "/_release":
