@@ -110,15 +110,14 @@ def scripts(site: Site, gate: str, count: int, tokens: int) -> list[str]:
     return found
 
 
-async def read(stream: Stream, tokens: int) -> list[float]:
-    """When each token was here."""
+async def read(stream: Stream, tokens: int, arrived: list[float]) -> None:
+    """Note when each token was here."""
     address = urlsplit(stream.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(
         f"GET {stream.path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
         f"Authorization: Bearer {stream.token}\r\n\r\n".encode()
     )
-    arrived: list[float] = []
     rest = b""
     try:
         while len(arrived) < tokens and (data := await reader.read(65536)):
@@ -128,7 +127,6 @@ async def read(stream: Stream, tokens: int) -> list[float]:
             rest = rest[words[-1].end() if words else 0 :][-64:]
     finally:
         writer.close()
-    return arrived
 
 
 async def stream_all(
@@ -139,17 +137,23 @@ async def stream_all(
     begin: Callable[[], None],
     spent: Callable[[], dict[str, float]],
 ) -> tuple[list[list[float]], float, dict[str, float]]:
-    """Open the readers, ``begin``, let all speak, and read to the end."""
-    reading = [asyncio.ensure_future(read(stream, tokens)) for stream in streams]
+    """Open the readers, ``begin``, let all speak, and read to the end, or as long as is sane."""
+    arrived: list[list[float]] = [[] for _ in streams]
+    reading = [
+        asyncio.ensure_future(read(stream, tokens, times))
+        for stream, times in zip(streams, arrived, strict=True)
+    ]
     await asyncio.sleep(1)  # or the accepting of connections would be measured
     await asyncio.to_thread(begin)
     requests = len({stream.script for stream in streams})
     await asyncio.to_thread(site.provider.wait_for, lambda log: len(log) == requests, IN_TIME)
     before, began = spent(), time.time()
     await asyncio.to_thread(site.provider.release, gate)
-    async with asyncio.timeout(tokens / RATE + IN_TIME):
-        arrived = await asyncio.gather(*reading)
+    _, late = await asyncio.wait(reading, timeout=tokens / RATE + IN_TIME)
     after, took = spent(), time.time() - began
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
     return arrived, took, {name: after[name] - before[name] for name in after}
 
 
@@ -204,7 +208,7 @@ def ours(site: Site, runs: int, readers: int, seconds: float, **aims: float) -> 
     spent = partial(spent_by, site_processes(site))
     arrived, took, cpu = asyncio.run(stream_all(site, gate, streams, tokens, post_all, spent))
     for chat in chats:
-        chat.until_idle()
+        chat.interrupt()
     return Streamed(
         f"{runs} run{'s' if runs > 1 else ''}",
         runs * readers,

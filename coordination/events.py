@@ -367,10 +367,11 @@ def _commit_streams_once(streams: list[_Stream], attempt: _Attempt) -> None:
 
 def _insert(sessions: dict[uuid.UUID, Session], rows: dict[uuid.UUID, list[Event]]) -> None:
     """One UPDATE moves all counters, one INSERT writes all rows."""
-    cases = [When(pk=pk, then=Value(sessions[pk].last_seq)) for pk in rows]
-    Session.objects.filter(pk__in=rows).update(
-        last_seq=Case(*cases, output_field=PositiveBigIntegerField())
-    )
+    last: int | Case = sessions[next(iter(rows))].last_seq
+    if len(rows) > 1:  # building this expression is a fifth of the work of a quiet stream's commit
+        cases = [When(pk=pk, then=Value(sessions[pk].last_seq)) for pk in rows]
+        last = Case(*cases, output_field=PositiveBigIntegerField())
+    Session.objects.filter(pk__in=rows).update(last_seq=last)
     Event.objects.bulk_create([row for of_session in rows.values() for row in of_session])
     for session_id, of_session in rows.items():
         _wake(session_id, of_session)
