@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 import uuid
+from collections import Counter, defaultdict
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from chat.agents import MASTER
 from chat.models import ChatSession, Message
@@ -21,6 +22,7 @@ from coordination.errors import Invalid, NotFound
 from coordination.models import InboxMessage, Question, Run, Session, WorkLogEntry
 from coordination.transactions import locked, unit_of_work
 
+TOKENS = ("input_tokens", "output_tokens")
 PAGE = 200  # messages in a snapshot; CONTRACT.md section 3
 
 # What `next` looks like, so that the API's description can tell and nothing else is looked up.
@@ -212,18 +214,54 @@ def worklog_page(session_id: uuid.UUID, *, after: str | None = None) -> dict[str
     }
 
 
-def sessions_page(owner_id: Any, *, after: str | None = None, limit: int = 50) -> dict[str, Any]:
-    """The owner's sessions, newest first; ``next`` goes on to older ones."""
-    rows = ChatSession.objects.filter(owner=owner_id, deleted_at=None)
+def usage(session_id: uuid.UUID) -> dict[str, Any]:
+    """Tokens: of each turn with its sub-agents, by the message it answers, and of all runs."""
+    total = Counter(dict.fromkeys(TOKENS, 0))
+    turns: defaultdict[uuid.UUID, Counter[str]] = defaultdict(Counter)
+    for root_id, used in Run.objects.filter(session_id=session_id).values_list("root_id", "usage"):
+        for counter in (total, turns[root_id]):
+            counter.update({name: used.get(name, 0) for name in TOKENS})
+    asked = _conversation(session_id, MASTER).filter(role=Message.Role.USER)
+    return {
+        "turns": {
+            str(message_id): turns[run_id]
+            for message_id, run_id in asked.values_list("pk", "run_id")
+            if turns[run_id].total()
+        },
+        "total": total,
+    }
+
+
+def sessions_page(
+    owner_id: Any, *, after: str | None = None, limit: int = 50, words: str = ""
+) -> dict[str, Any]:
+    """The owner's sessions, newest first; ``next`` goes on to older ones.
+
+    ``words``: only those with them in the title, or in what was said with the master.
+    """
+    rows = ChatSession.objects.filter(owner=owner_id, deleted_at=None).select_related("session")
+    if words:
+        rows = _with_words(rows, words)
     if after:
         rows = _older_than(rows, after)
     page = list(rows.order_by("-created_at", "-pk")[: limit + 1])
     more = len(page) > limit
     page = page[:limit]
+    status = panel.session_statuses([row.pk for row in page])
     return {
-        "items": [session_json(row) for row in page],
+        "items": [session_json(row, status[row.pk][0]) for row in page],
         "next": _cursor_of(page[-1]) if more else None,
     }
+
+
+def _with_words(rows: Any, words: str) -> Any:
+    said = Message.objects.filter(
+        session=OuterRef("pk"),
+        agent_id=MASTER,
+        role__in=[Message.Role.USER, Message.Role.ASSISTANT],
+        content__icontains=words,
+    )
+    return rows.filter(Q(title__icontains=words) | Exists(said))
 
 
 def _older_than(rows: Any, cursor: str) -> Any:
@@ -239,12 +277,12 @@ def _cursor_of(row: ChatSession) -> str:
     return f"{(row.created_at - EPOCH) // dt.timedelta(microseconds=1)}-{row.pk.hex}"
 
 
-def session_json(row: ChatSession) -> dict[str, Any]:
-    """One session of the list."""
-    status, _ = panel.session_status(row.pk)
+def session_json(row: ChatSession, status: str) -> dict[str, Any]:
+    """One session of the list; ``cursor`` grows with whatever happens in it."""
     return {
         "id": str(row.pk),
         "title": row.title,
         "status": status,
         "created_at": row.created_at.isoformat(),
+        "cursor": row.session.last_seq,
     }

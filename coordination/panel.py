@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.db.models import FilteredRelation, Max, Q
@@ -62,14 +62,31 @@ def _agent(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def session_status(session_id: uuid.UUID) -> tuple[str, uuid.UUID | None]:
+Status = tuple[str, uuid.UUID | None]
+
+
+def session_status(session_id: uuid.UUID) -> Status:
     """``idle``, ``queued``, ``running`` or ``suspended``, and the current root run if any."""
-    live = list(Run.objects.filter(session_id=session_id).unfinished())
+    return session_statuses([session_id])[session_id]
+
+
+def session_statuses(session_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Status]:
+    """The same for many, in as many statements as for one."""
+    live: dict[uuid.UUID, list[Run]] = {session_id: [] for session_id in session_ids}
+    for run in Run.objects.filter(session_id__in=session_ids).unfinished():
+        live[run.session_id].append(run)
+    waiting = [pk for pk, runs in live.items() if runs]
+    asked = Question.objects.filter(session_id__in=waiting, state=Question.State.OPEN)
+    asking = set(asked.values_list("session_id", flat=True)) if waiting else set()
+    return {pk: _status(runs, is_asking=pk in asking) for pk, runs in live.items()}
+
+
+def _status(live: list[Run], *, is_asking: bool) -> Status:
     current = next((run for run in live if run.is_root and run.lane), None)
     busy = [run for run in live if run.lane and run.status not in Run.PARKED]
     if current is None:
         return ("running" if busy else "idle"), None
-    if not busy and Question.objects.filter(session_id=session_id, state="open").exists():
+    if not busy and is_asking:
         return "suspended", current.pk
     if current.status == Run.Status.QUEUED and current.started_at is None:
         return "queued", current.pk

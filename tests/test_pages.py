@@ -1,5 +1,6 @@
 """The pages: who sees what, what they carry, and that nothing in them can become script."""
 
+import gzip
 import json
 import re
 import uuid
@@ -13,6 +14,8 @@ from django.contrib.auth.models import User
 from chat import actions, markdown
 from chat.models import ChatSession, Message
 from chat.strings import STRINGS
+from coordination.models import Run
+from tests.core import begin, send
 
 MODULES = Path(__file__).parent.parent / "chat" / "static" / "chat"
 SCRIPT = "<script>alert(1)</script>"
@@ -75,7 +78,7 @@ def test_a_page_that_only_looks_makes_no_conversation(client, ann):
 
 def test_a_strangers_conversation_is_not_found_like_one_that_never_was(client, ann):
     theirs = conversation(User.objects.create_user("bob"))
-    for path in ("", "state/", "agents/"):
+    for path in ("", "state/", "agents/", "usage/"):
         strangers = client.get(f"/chat/{theirs.pk}/{path}")
         nobodys = client.get(f"/chat/{uuid.uuid4()}/{path}")
         assert strangers.status_code == nobodys.status_code == 404
@@ -111,12 +114,12 @@ def test_markup_in_titles_and_messages_stays_text(client, ann):
 
 
 def test_the_modules_make_html_of_nothing_but_rendered_markdown():
-    """All else that they show is text, whoever said it: agents, tools, people."""
+    """And of its code, in colours. All else that they show is text, whoever said it."""
     raw = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(")
     found = {path.name: len(raw.findall(path.read_text())) for path in MODULES.glob("*.js")}
     assert {name: count for name, count in found.items() if count} == {"dom.js": 1}
     users = [path.name for path in MODULES.glob("*.js") if "safeHtml(" in path.read_text()]
-    assert sorted(users) == ["dom.js", "markdown.js"]
+    assert sorted(users) == ["dom.js", "highlight.js", "markdown.js"]
 
 
 def test_a_page_allows_no_script_but_the_sites_own_files(client, ann):
@@ -156,6 +159,42 @@ def test_older_conversations_are_offered(client, ann):
     older = re.search(r'data-older="([^"]+)"', page)[1]
     items = client.get(f"/api/chat?after={older}").json()["items"]
     assert [item["title"] for item in items] == ["Number 0"]
+
+
+def test_tokens_are_counted_by_turn_with_its_sub_agents(client, ann):
+    chat = conversation(ann)
+    posted = async_to_sync(actions.post_message)(chat, "hi", by="ann")
+    master = Run.objects.get(pk=posted.run_id)
+    _, child = send(begin(master), "researcher")
+    used = client.get(f"/chat/{chat.pk}/usage/").json()
+    assert used == {"turns": {}, "total": {"input_tokens": 0, "output_tokens": 0}}
+    for run in (master, child):
+        Run.objects.filter(pk=run.pk).update(usage={"input_tokens": 5, "output_tokens": 2})
+    used = client.get(f"/chat/{chat.pk}/usage/").json()
+    both = {"input_tokens": 10, "output_tokens": 4}
+    assert used == {"turns": {str(posted.message_id): both}, "total": both}
+
+
+def found(client, words: str) -> list[str]:
+    return [item["title"] for item in client.get("/chat/list/", {"q": words}).json()["items"]]
+
+
+def test_conversations_are_found_by_title_and_by_what_was_said(client, ann):
+    heating = conversation(ann, "Heating")
+    say(heating, "A heat pump is quiet.")
+    say(heating, "a tool's answer", role="tool", position=2)
+    conversation(ann, "Chengdu")
+    say(conversation(User.objects.create_user("bob"), "Bob's heating"), "pump")
+    assert found(client, "") == ["Chengdu", "Heating"]
+    assert found(client, " heat ") == found(client, "PUMP") == ["Heating"]
+    assert found(client, "tool") == found(client, "100%") == []
+
+
+def test_the_list_costs_the_same_however_long_it_is(client, ann, django_assert_max_num_queries):
+    for number in range(30):
+        conversation(ann, f"Number {number}")
+    with django_assert_max_num_queries(6):
+        assert len(client.get("/chat/list/").json()["items"]) == 30
 
 
 # -- Markdown --------------------------------------------------------------------------------
@@ -237,9 +276,22 @@ def test_the_modules_have_no_words_of_their_own_and_ask_for_none_that_are_missin
 
 def test_every_word_is_asked_for():
     code = "".join(module.read_text() for module in MODULES.glob("*.js"))
-    families = ("agent_", "status_", "reason_", "tool_", "log_")  # put together from data
+    families = (
+        "agent_",
+        "status_",
+        "reason_",
+        "tool_",
+        "log_",
+        "letter_",
+        "command_",
+    )  # put together from data
     unused = [name for name in STRINGS if f'"{name}"' not in code and not name.startswith(families)]
     assert unused == []
+
+
+def test_the_pages_script_is_small():
+    size = sum(len(gzip.compress(module.read_bytes())) for module in MODULES.rglob("*.js"))
+    assert size < 150_000
 
 
 def test_modules_load_only_the_sites_own_files():

@@ -80,6 +80,30 @@ async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> Ht
     return JsonResponse({"agents": await db(panel.agents, session_id)})
 
 
+@never_cache
+@login_required
+@require_GET
+async def conversation_usage(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
+    """What the conversation has used so far, in tokens."""
+    try:
+        await actions.find_session(await request.auser(), session_id)
+    except NotFound as error:
+        raise Http404 from error
+    return JsonResponse(await db(snapshots.usage, session_id))
+
+
+@never_cache
+@login_required
+@require_GET
+async def conversation_list(request: HttpRequest) -> HttpResponse:
+    """The list of conversations as it is now, or of those that hold the words ``q``."""
+    user = await request.auser()
+    words = request.GET.get("q", "").strip()
+    return JsonResponse(
+        await db(snapshots.sessions_page, user.pk, limit=SESSIONS_SHOWN, words=words)
+    )
+
+
 @login_required
 @require_POST
 async def rendered(request: HttpRequest) -> HttpResponse:
@@ -134,6 +158,7 @@ async def _state(request: HttpRequest, session_id: uuid.UUID) -> dict[str, Any]:
         "snapshot": snapshot,
         "worklog": worklog,
         "html": {message["id"]: text for message, text in zip(said, html, strict=True)},
+        "usage": await db(snapshots.usage, session_id),
         "now": timezone.now().isoformat(),
     }
 
@@ -156,10 +181,12 @@ async def _page(request: HttpRequest, *, state: dict[str, Any] | None) -> HttpRe
 
 urlpatterns = [
     path("", start, name="start"),
+    path("chat/list/", conversation_list, name="conversation_list"),
     path("chat/new/", new_conversation, name="new_conversation"),
     path("chat/<uuid:session_id>/", conversation, name="conversation"),
     path("chat/<uuid:session_id>/state/", conversation_state, name="conversation_state"),
     path("chat/<uuid:session_id>/agents/", conversation_agents, name="conversation_agents"),
+    path("chat/<uuid:session_id>/usage/", conversation_usage, name="conversation_usage"),
     path("rendered/", rendered, name="rendered"),
     path("signin/<str:token>/", one_time_signin, name="one_time_signin"),
     path("i18n/", include("django.conf.urls.i18n")),

@@ -265,6 +265,21 @@ def test_a_sub_agents_work_is_there_after_a_reload(page):
     expect(task.locator(".fold-body .message").first).to_contain_text("researcher, demo")
     expect(agent(page, "researcher")).to_contain_text("Collect the facts")
 
+    agent(page, "researcher").get_by_role("button", name="Collect the facts").click()
+    replies = page.get_by_role("dialog", name="Replies")
+    expect(replies.locator("#chain-tree > li > details")).to_contain_text("Assistant → Researcher")
+    reply = replies.locator(".replies .replies > li")
+    expect(reply).to_have_attribute("data-kind", "result")
+    expect(reply).to_contain_text("finished its work")
+    expect(reply).to_contain_text("read after")
+    page.keyboard.press("Escape")
+    expect(replies).to_be_hidden()
+    page.get_by_role("tab", name="Agents").press("ArrowRight")
+    expect(page.get_by_role("tab", name="Messages")).to_be_focused()
+    expect(page.locator(".letters li")).to_have_count(4)
+    page.get_by_role("button", name="Strategist → Assistant").click()
+    expect(reply).to_have_attribute("aria-current", "true")
+
 
 def test_one_agent_is_stopped_alone(page):
     send(page, "hello")

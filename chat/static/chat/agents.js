@@ -12,7 +12,6 @@ import { reasonText, statusPill, tone } from "./status.js";
 import { age, agentName, fullTime, secondsSince, t } from "./words.js";
 
 const TICK = 1000; // ms; ages are shown in seconds
-const PREVIEW = 200; // characters, as in the events
 const ASK_EVERY = 3; // ticks; about as often as workers beat
 
 export class AgentsPanel {
@@ -25,7 +24,7 @@ export class AgentsPanel {
     this.cards = new Map();
     this.empty = h("p", { class: "empty", textContent: t("agents_none") });
     state.listen((kind, ids) => {
-      if (kind === "agents") this.draw();
+      if (kind === "agents" || kind === "letters") this.draw();
       if (kind === "tail" || kind === "subrun") for (const id of ids) this.#drawTail(id);
     });
     setInterval(() => this.#tick(), TICK);
@@ -47,23 +46,8 @@ export class AgentsPanel {
     }
   }
 
-  /* Tasks that were sent before the page was opened; those sent since come as events. */
-  async #askForTasks() {
-    this.askedForTasks = true;
-    try {
-      for (let after = ""; after !== null;) {
-        const { items, next } = await call("GET", `api/chat/${this.sessionId}/inbox?after=${after}`);
-        for (const { id, content } of items) this.state.previews.set(id, content.slice(0, PREVIEW));
-        after = next;
-      }
-      this.draw();
-    } catch {
-      this.askedForTasks = false; // a panel without them is still a panel
-    }
-  }
-
   draw() {
-    if (!this.askedForTasks && this.state.agents.some((a) => a.task_id && !this.state.previews.has(a.task_id))) this.#askForTasks();
+    if (this.state.agents.some((a) => a.task_id && !this.state.letters.has(a.task_id))) this.actions.loadLetters();
     const { agents } = this.state;
     const cards = agents.map((agent) => this.#card(agent));
     const wanted = cards.length ? cards.map((card) => card.element) : [this.empty];
@@ -76,7 +60,7 @@ export class AgentsPanel {
      click falls between two cards. */
   #card(agent) {
     const { lease } = agent;
-    const task = this.state.previews.get(agent.task_id) ?? "";
+    const task = this.state.letters.get(agent.task_id)?.preview ?? "";
     const shape = JSON.stringify([agent.run_id, agent.status, agent.reason, lease?.runner_id, lease?.epoch, task]);
     const known = this.cards.get(agent.agent_id);
     if (known?.shape === shape) {
@@ -98,6 +82,7 @@ export class AgentsPanel {
 class AgentCard {
   constructor(agent, task, shape, actions) {
     this.shape = shape;
+    this.actions = actions;
     const ended = TERMINAL.has(agent.status);
     const name = agentName(agent.agent_id);
     this.beat = h("dd", {});
@@ -114,9 +99,9 @@ class AgentCard {
     this.update(agent);
   }
 
-  #rows({ lease, last_progress_at: progress }, task, ended) {
+  #rows({ lease, last_progress_at: progress, task_id: taskId }, task, ended) {
     const rows = [];
-    if (task) rows.push([t("task"), h("dd", { class: "wrap", dir: "auto", textContent: task })]);
+    if (task) rows.push([t("task"), h("dd", {}, h("button", { type: "button", class: "link wrap", dir: "auto", title: t("chain_show"), "aria-haspopup": "dialog", textContent: task, onclick: () => this.actions.showChain(taskId) }))]);
     if (lease) rows.push([t("heartbeat"), this.beat]);
     if (progress) rows.push([t("progress"), this.progress]);
     if (lease) rows.push([t("lease_held_by"), h("dd", { class: "lease", title: lease.runner_id }, h("code", { textContent: lease.runner_id }), h("span", { textContent: t("lease_epoch", { epoch: lease.epoch }) }))]);

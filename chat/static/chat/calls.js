@@ -55,10 +55,10 @@ export class CallCard {
     const args = parsed(call.args);
     const task = call.name === "send_message" && typeof args.content === "string";
     const sections = [];
-    if (task) sections.push(h("h4", { textContent: t("task") }), richText(args.content));
-    else if (call.args && call.args !== "{}") sections.push(h("h4", { textContent: t("tool_arguments") }), h("pre", { textContent: pretty(call.args), tabIndex: 0 }));
+    if (task) sections.push(h("p", { class: "fold-part", textContent: t("task") }), richText(args.content));
+    else if (call.args && call.args !== "{}") sections.push(h("p", { class: "fold-part", textContent: t("tool_arguments") }), h("pre", { textContent: pretty(call.args), tabIndex: 0 }));
     sections.push(this.work);
-    if (call.result !== null && !this.#isSaid()) sections.push(h("h4", { textContent: t("tool_result") }), resultView(call));
+    if (call.result !== null && !this.#isSaid()) sections.push(h("p", { class: "fold-part", textContent: t("tool_result") }), resultView(call));
     return sections;
   }
 
@@ -85,7 +85,7 @@ export class CallCard {
   }
 }
 
-function title(call) {
+export function title(call) {
   const args = parsed(call.args);
   if (call.name === "send_message") {
     return t(args.type === "revision" ? "tool_send_revision" : "tool_send_message", { agent: agentName(recipient(call)) || "…" });
@@ -145,7 +145,7 @@ function resultView(call) {
   return h("pre", { textContent: pretty(call.result), tabIndex: 0 });
 }
 
-function richText(text) {
+export function richText(text) {
   const element = h("div", { class: "streaming", dir: "auto", textContent: text });
   markdown.render(text).then((html) => markdown.show(element, html), () => {});
   return element;

@@ -5,6 +5,7 @@
    again after a lost answer is the same message. */
 
 import { ApiError, call, newId, url } from "./api.js";
+import { Commands } from "./commands.js";
 import { byId } from "./dom.js";
 import { t } from "./words.js";
 
@@ -17,6 +18,7 @@ export class Composer {
     this.field = byId("message");
     this.sendButton = byId("send");
     this.stopButton = byId("stop");
+    this.commands = new Commands(this.field, actions.commands);
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     this.field.addEventListener("input", () => this.#typed());
     this.field.addEventListener("keydown", (event) => this.#key(event));
@@ -52,6 +54,8 @@ export class Composer {
   }
 
   #key(event) {
+    if (this.commands.key(event)) return;
+    if (event.key === "ArrowUp" && this.field.value === "") return this.actions.editLast(event);
     if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
     event.preventDefault();
     this.send();
@@ -59,7 +63,7 @@ export class Composer {
 
   #escape(event) {
     if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
-    if (document.querySelector("dialog[open], .side[data-open]") || !this.state.busy) return;
+    if (document.querySelector("dialog[open], .side[data-open], :popover-open") || !this.state.busy) return;
     event.preventDefault();
     this.actions.stop();
   }
@@ -70,8 +74,8 @@ export class Composer {
     this.field.focus();
   }
 
-  async send() {
-    const content = this.field.value.trim();
+  async send(text = this.field.value) {
+    const content = text.trim();
     if (content === "" || this.sending) return;
     if (this.draft?.content !== content) this.draft = { content, id: newId() };
     this.sending = true;

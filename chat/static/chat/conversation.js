@@ -1,12 +1,14 @@
 /* The conversation: one element per item, changed in place.
 
-   Streaming text is a text node that grows; when its message is complete it is replaced by the
-   site's rendering of the same text. Nothing is drawn anew while a reader may be selecting in it. */
+   Streaming text is a text node that grows; block by block, and at last as a whole, it is replaced by
+   the site's rendering of the same text. What is rendered stays: a reader may be selecting in it. */
 
 import { CallCard } from "./calls.js";
+import { copyButton } from "./clipboard.js";
 import { announce, byId, h, icon } from "./dom.js";
 import * as markdown from "./markdown.js";
 import { reasonText } from "./status.js";
+import { tokens } from "./usage.js";
 import { agentName, fullTime, t } from "./words.js";
 
 export class Conversation {
@@ -61,6 +63,7 @@ export class Conversation {
 
 export function itemView(item, state, actions) {
   if (item.role === "user") return new UserView(item);
+  if (item.role === "usage") return new UsageView(item);
   if (item.role === "reasoning") return new ReasoningView(item);
   if (item.role === "system") return item.part?.type === "notice" ? new NoticeView(item) : new SystemView(item, state);
   return new AssistantView(item, state, actions);
@@ -70,6 +73,14 @@ class UserView {
   constructor(item) {
     this.element = h("article", { class: "message", data: { role: "user" }, title: fullTime(item.at), "aria-label": t("agent_user") },
       h("div", { class: "text", dir: "auto", textContent: item.text }));
+  }
+
+  update() {}
+}
+
+class UsageView {
+  constructor(item) {
+    this.element = h("p", { class: "turn-usage", textContent: tokens(item.part.tokens) });
   }
 
   update() {}
@@ -119,15 +130,17 @@ class AssistantView {
     this.text = new TextView(item);
     this.cards = new Map();
     this.calls = h("div", { class: "calls", hidden: true });
+    this.copy = copyButton(() => item.text);
     this.superseded = h("p", { class: "mark", textContent: t("message_superseded"), hidden: !item.superseded });
     this.element = h("article", { class: "message", data: { role: "assistant" }, hidden: true, "aria-label": agentName(item.agentId) },
-      h("div", { class: "speaker", title: fullTime(item.at), textContent: agentName(item.agentId) }), this.text.element, this.superseded, this.calls);
+      h("div", { class: "speaker", title: fullTime(item.at), textContent: agentName(item.agentId) }), this.text.element, this.copy, this.superseded, this.calls);
   }
 
   update() {
     const { item } = this;
     this.element.hidden = item.text === "" && item.calls.length === 0;
     this.element.dataset.status = item.status;
+    this.copy.hidden = item.text === "" || item.status === "partial";
     this.text.update();
     for (const id of item.calls) {
       if (!this.cards.has(id)) {
@@ -141,14 +154,16 @@ class AssistantView {
   }
 }
 
-/* A text that grows as plain text and becomes Markdown when it is complete. */
+/* A text that grows: its finished blocks as Markdown, what is still being written as it comes. When
+   the message is complete, all of it is shown as the site renders the whole. */
 export class TextView {
   constructor(item) {
     this.item = item;
     this.drawn = 0;
     this.shown = null;
     this.node = document.createTextNode("");
-    this.element = h("div", { class: "streaming", dir: "auto" }, this.node);
+    this.tail = h("div", { class: "streaming" }, this.node);
+    this.element = h("div", { class: "prose", dir: "auto" }, this.tail);
   }
 
   update() {
@@ -160,8 +175,25 @@ export class TextView {
       this.node.appendData(item.text.slice(this.drawn));
       this.drawn = item.text.length;
     }
-    this.element.classList.toggle("caret", !whole && item.text !== "");
+    this.tail.classList.toggle("caret", !whole && item.text !== "");
     if (whole && item.text !== "") this.#render(item.text);
+    else this.#settle();
+  }
+
+  async #settle() {
+    const end = this.settling ? 0 : markdown.settled(this.node.data);
+    if (end === 0) return;
+    this.settling = true;
+    try {
+      const html = await markdown.render(this.node.data.slice(0, end));
+      if (!this.tail.isConnected) return; // it is complete by now, and shown as a whole
+      this.tail.before(...markdown.nodes(html).childNodes);
+      this.node.deleteData(0, end);
+      this.settling = false;
+      this.#settle();
+    } catch {
+      // it stays plain until the message is complete
+    }
   }
 
   async #render(text) {

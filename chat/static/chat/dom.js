@@ -29,7 +29,7 @@ export function icon(name) {
   return svg;
 }
 
-/* Only for what /rendered/ or the page itself delivered. */
+/* Only for what /rendered/ delivered, and for code that was escaped while it was coloured. */
 export function safeHtml(element, html) {
   element.innerHTML = html;
 }

@@ -1,4 +1,4 @@
-/* Drawers on narrow screens, the panel's two tabs, and keeping the newest message in sight.
+/* Drawers on narrow screens, the panel's tabs, and keeping the newest message in sight.
 
    The page follows the conversation only while the reader is at its end: who has scrolled up is
    reading, and must not be pulled away. */
@@ -47,7 +47,7 @@ export function tabs(onShown) {
     tab.addEventListener("click", () => select(tab));
     tab.addEventListener("keydown", (event) => {
       if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
-      const next = all[(i + 1) % all.length];
+      const next = all.at((i + (event.key === "ArrowRight" ? 1 : -1)) % all.length);
       next.focus();
       select(next);
     });

@@ -3,17 +3,22 @@
    The page comes with the state as it was, and the stream goes on from that state's cursor. Where
    the log has begun anew (or a tab slept for a week), the state is read again as a whole. */
 
+import { Again } from "./again.js";
 import { AgentsPanel } from "./agents.js";
 import { ApiError, call, url } from "./api.js";
+import { showChain } from "./chain.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { announce, byId, h } from "./dom.js";
+import { exportAs } from "./export.js";
 import { drawers, Follower, tabs } from "./layout.js";
+import { Letters } from "./letters.js";
 import { Questions } from "./questions.js";
 import { Queue } from "./queue.js";
 import { Sessions } from "./sessions.js";
 import { State } from "./state.js";
 import { Stream } from "./stream.js";
+import { Usage } from "./usage.js";
 import { agentName, setSiteClock, t } from "./words.js";
 import { WorkLog } from "./worklog.js";
 
@@ -44,6 +49,46 @@ const actions = {
     byId("trouble").hidden = text === "";
   },
 
+  commands: [
+    { name: "new", can: () => true, run: () => location.assign(url("chat/new/")) },
+    { name: "stop", can: () => state.busy, run: () => actions.stop() },
+    { name: "retry", can: () => sessionId && !state.busy, run: () => again.retry() },
+    { name: "edit", can: () => sessionId, run: () => again.edit() },
+    { name: "rename", can: () => sessions.own !== null, run: () => sessions.rename() },
+    { name: "markdown", can: () => sessionId, run: () => actions.export("markdown") },
+    { name: "json", can: () => sessionId, run: () => actions.export("json") },
+  ],
+
+  titled(title) {
+    byId("title").textContent = title;
+    document.title = `${title} · agentsite`;
+  },
+
+  editLast(event) {
+    event.preventDefault();
+    again.edit();
+  },
+
+  loadLetters: () => letters.load(),
+
+  async showChain(letterId) {
+    try {
+      await showChain(sessionId, letterId);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      actions.trouble(error.message);
+    }
+  },
+
+  async export(kind) {
+    try {
+      await exportAs(kind, sessionId);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      actions.trouble(t("export_failed", { detail: error.message }));
+    }
+  },
+
   sent() {
     byId("welcome").hidden = true;
     follower.toEnd();
@@ -63,14 +108,24 @@ const actions = {
 
 const conversation = new Conversation(state, actions);
 const worklog = new WorkLog(state);
+const letters = new Letters(state, actions, sessionId);
 const sessions = new Sessions(state, actions, sessionId);
 const composer = new Composer(state, actions, sessionId);
+const again = new Again(state, conversation, composer);
 new Queue(state, actions, sessionId);
+new Usage(state, sessionId);
 drawers();
-tabs((shown) => shown === "worklog" && byId("worklog").scrollTo(0, byId("worklog").scrollHeight));
+tabs((shown) => {
+  if (shown === "worklog") byId("worklog").scrollTo(0, byId("worklog").scrollHeight);
+  if (shown === "letters") letters.shown();
+});
 
 for (const button of document.querySelectorAll("[data-suggestion]")) {
   button.addEventListener("click", () => composer.fill(button.textContent));
+}
+
+for (const button of document.querySelectorAll("#conversation-menu [data-export]")) {
+  button.addEventListener("click", () => actions.export(button.dataset.export));
 }
 
 /* -- what is going on, in one line under the conversation --------------------------------------- */
@@ -102,6 +157,7 @@ state.listen((kind, ids) => {
   if (kind === "item") announceAnswers(ids);
   if (kind === "order") byId("welcome").hidden = state.order.length > 0 || state.questions.size > 0;
   if (kind === "status" && !state.busy) actions.trouble("");
+  if (kind === "status" || kind === "agents") sawAll();
   const text = activity();
   byId("activity").hidden = text === "";
   if (byId("activity").textContent !== text) byId("activity").textContent = text;
@@ -171,11 +227,19 @@ function begin(fresh) {
   for (const id of state.order) said.add(id);
   byId("earlier").hidden = fresh.snapshot.messages.length < PAGE;
   const title = fresh.snapshot.title || t("untitled");
-  byId("title").textContent = title;
-  document.title = `${title} · agentsite`;
+  actions.titled(title);
   sessions.setTitle(title);
   stream.open(fresh.snapshot.cursor);
+  sawAll();
 }
+
+/* What has come while the page is in sight has been seen. */
+function sawAll() {
+  if (stream && !document.hidden) sessions.seen(stream.cursor);
+}
+
+addEventListener("pagehide", sawAll);
+document.addEventListener("visibilitychange", sawAll);
 
 let reloading = null;
 

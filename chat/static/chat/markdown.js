@@ -2,8 +2,9 @@
    asked for twice. What cannot be rendered stays as the plain text it was. */
 
 import { call } from "./api.js";
+import { copyButton } from "./clipboard.js";
 import { h, safeHtml } from "./dom.js";
-import { t } from "./words.js";
+import { highlight } from "./highlight.js";
 
 const known = new Map(); // text → promise of HTML
 let waiting = [];
@@ -30,15 +31,29 @@ async function send() {
   }
 }
 
-/* Show rendered text in an element, with the buttons and frames that belong to it. */
+/* Show rendered text in an element. What is there already stays the same node: a text that grows
+   does not flicker, and a reader's selection in it lives on. */
 export function show(element, html) {
-  safeHtml(element, html);
   element.className = "prose";
-  for (const table of element.querySelectorAll("table")) wrap(table, h("div", { class: "table", tabIndex: 0 }));
-  for (const block of element.querySelectorAll("pre")) {
+  const fresh = [...nodes(html).childNodes];
+  const shown = [...element.childNodes];
+  const from = shown.findIndex((node, i) => !fresh[i]?.isEqualNode(node));
+  const same = from < 0 ? shown.length : from;
+  for (const node of shown.slice(same)) node.remove();
+  element.append(...fresh.slice(same));
+}
+
+/* Rendered text as nodes, with the buttons, frames and colours that belong to it. */
+export function nodes(html) {
+  const root = h("div");
+  safeHtml(root, html);
+  for (const table of root.querySelectorAll("table")) wrap(table, h("div", { class: "table", tabIndex: 0 }));
+  for (const block of root.querySelectorAll("pre")) {
     block.tabIndex = 0;
     wrap(block, h("div", { class: "copyable" })).append(copyButton(() => block.textContent));
   }
+  highlight(root);
+  return root;
 }
 
 function wrap(element, frame) {
@@ -47,15 +62,29 @@ function wrap(element, frame) {
   return frame;
 }
 
-function copyButton(text) {
-  return h("button", {
-    type: "button",
-    class: "copy",
-    textContent: t("copy"),
-    async onclick(event) {
-      await navigator.clipboard?.writeText(text());
-      event.target.textContent = t("copied");
-      setTimeout(() => { event.target.textContent = t("copy"); }, 1500);
-    },
-  });
+const FENCE = /^ {0,3}(`{3,}|~{3,})/;
+const ITEM = /^ {0,3}(?:[-*+]|\d{1,9}(?:[.)]|$))(?:\s|$)/;
+
+/* How much of a growing text is surely whole blocks, which nothing that follows can change: up to a
+   line after an empty one that goes on with neither a fence nor a list. */
+export function settled(text) {
+  let end = 0;
+  let at = 0;
+  let fence = "";
+  let isList = false;
+  let afterEmpty = false;
+  for (const line of text.split("\n")) {
+    const item = ITEM.test(line);
+    if (!fence && afterEmpty && /^\S/.test(line) && !(isList && item)) {
+      end = at;
+      isList = false;
+    }
+    const mark = FENCE.exec(line)?.[1] ?? "";
+    if (!fence) fence = mark;
+    else if (mark[0] === fence[0] && mark.length >= fence.length && line.trim() === mark) fence = "";
+    isList ||= !fence && item;
+    afterEmpty = line.trim() === "";
+    at += line.length + 1;
+  }
+  return end;
 }

@@ -8,6 +8,7 @@ import { siteNow } from "./words.js";
 
 export const TERMINAL = new Set(["completed", "failed", "interrupted", "timeout"]);
 const MASTER = "assistant";
+const PREVIEW = 200; // characters, as in the events
 
 export class State {
   constructor() {
@@ -25,13 +26,15 @@ export class State {
     this.questions = new Map();
     this.queue = [];
     this.log = [];
+    this.usage = { turns: {}, total: { input_tokens: 0, output_tokens: 0 } };
     this.status = "idle";
     this.runId = null;
-    this.previews = new Map(); // inbox message id → its beginning
+    this.letters = new Map(); // what agents wrote to each other, oldest first: id → its beginning
     this.pendingLog = [];
   }
 
-  /* `listener(kind, ids)`; kinds: order, item, call, subrun, tail, agents, questions, queue, log, status. */
+  /* `listener(kind, ids)`; kinds: order, item, call, subrun, tail, agents, questions, queue, log, status,
+     usage, letters. */
   listen(listener) {
     this.listeners.push(listener);
   }
@@ -60,7 +63,7 @@ export class State {
 
   /* -- the snapshot ------------------------------------------------------------------------- */
 
-  load({ snapshot, html, worklog }) {
+  load({ snapshot, html, worklog, usage }) {
     this.reset();
     this.status = snapshot.status;
     this.runId = snapshot.run_id;
@@ -71,6 +74,7 @@ export class State {
     for (const question of snapshot.questions) this.questions.set(question.id, question);
     this.#setAgents(snapshot.agents);
     this.#joinAgentsToCalls();
+    this.setUsage(usage);
     for (const kind of ["order", "agents", "questions", "queue", "log", "status"]) this.mark(kind);
   }
 
@@ -81,6 +85,7 @@ export class State {
     for (const message of messages) this.#addMessage(message);
     this.order.push(...known);
     this.mark("order");
+    this.setUsage(this.usage);
   }
 
   /* A message of the API's shape becomes items: a tool's answer goes into its call. */
@@ -289,6 +294,20 @@ export class State {
     return this.order.some((id) => this.items.get(id).role === "user" && this.items.get(id).turn === turn);
   }
 
+  /* Each turn's tokens stand under its last words; a turn is known by the message it answers. */
+  setUsage(usage) {
+    this.usage = usage;
+    this.mark("usage");
+    for (const [id, tokens] of Object.entries(usage.turns)) {
+      const from = this.order.indexOf(id);
+      if (from < 0 || this.items.has(`usage:${id}`)) continue;
+      const next = this.order.findIndex((other, i) => i > from && this.items.get(other).role === "user");
+      if (next < 0 && this.busy) continue; // it is under way
+      this.#addItem({ id: `usage:${id}`, role: "usage", status: "complete", text: "", calls: [], part: { type: "usage", tokens } }, this.order);
+      if (next >= 0) this.order.splice(next, 0, this.order.pop());
+    }
+  }
+
   #setAgents(agents) {
     this.agents = agents;
     for (const agent of agents) {
@@ -310,6 +329,15 @@ export class State {
     else if (master.status === "waiting_user") this.setStatus("suspended");
     else if (master.status === "queued" && !master.last_progress_at) this.setStatus("queued");
     else this.setStatus("running");
+  }
+
+  /* Those of the API, then what has been heard meanwhile. */
+  addLetters(items) {
+    const heard = [...this.letters];
+    this.letters.clear();
+    for (const { id, sender, recipient, type, content } of items) this.letters.set(id, { id, sender, recipient, type, preview: content.slice(0, PREVIEW) });
+    for (const [id, letter] of heard) if (!this.letters.has(id)) this.letters.set(id, letter);
+    this.mark("letters");
   }
 
   addLog(value) {
@@ -350,7 +378,10 @@ const CUSTOM = {
     else state.questions.delete(value.id);
     state.mark("questions", value.id);
   },
-  inbox: (state, value) => void state.previews.set(value.id, value.preview),
+  inbox(state, value) {
+    state.letters.set(value.id, value);
+    state.mark("letters");
+  },
   work_log: (state, value) => state.addLog(value),
   ax(state, value) {
     if (state.subruns.has(value.runId)) state.endSubrun(value.runId, value.status, value.reason);

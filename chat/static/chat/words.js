@@ -10,6 +10,9 @@ const relative = new Intl.RelativeTimeFormat(language, { numeric: "always", styl
 const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 const moment = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "short" });
 
+const seconds = new Intl.NumberFormat(language, { style: "unit", unit: "second", unitDisplay: "short", maximumFractionDigits: 1 });
+const numbers = new Intl.NumberFormat(language);
+
 let ahead = 0; // milliseconds by which this computer's clock is ahead of the site's
 
 export function t(name, values = {}) {
@@ -41,5 +44,7 @@ export function age(iso) {
 
 export const secondsSince = (iso) => (Date.now() - ahead - Date.parse(iso)) / 1000;
 export const siteNow = () => new Date(Date.now() - ahead).toISOString();
+export const duration = (ms) => seconds.format(ms / 1000);
+export const number = (value) => numbers.format(value);
 export const timeOfDay = (iso) => clock.format(new Date(iso));
 export const fullTime = (iso) => moment.format(new Date(iso));
