@@ -6,10 +6,12 @@
 Runs stream 50 tokens a second each, begun at one moment but out of step; half of their readers are
 at each of two web nodes. Lag is from the provider's chunk to the reader, token by token, whatever
 was merged on the way. CPU is what the kernel counts while they stream, in seconds for each 1,000
-tokens delivered: of the web nodes, the worker nodes, MariaDB and Redis; the provider's and the
-readers' own is not in it, though they share the cores. ``benchmarks/echo.py``, a Daphne application
-that passes the same chunks on, is measured in the same rounds: compare with that, not between
-machines. Last, the time from a message to the model request that it begins.
+tokens delivered: of the web nodes, the worker nodes, MariaDB and Redis. What they cost at rest (the
+first row) is in it; what the provider and the readers cost is not, though they share the cores.
+
+``benchmarks/echo.py``, a Daphne application that passes the same chunks on, is measured in the same
+rounds: compare with that, not between machines. Last, the time from a message to the model request
+that it begins.
 """
 
 from __future__ import annotations
@@ -108,15 +110,14 @@ def scripts(site: Site, gate: str, count: int, tokens: int) -> list[str]:
     return found
 
 
-async def read(stream: Stream, tokens: int) -> list[float]:
-    """When each token was here."""
+async def read(stream: Stream, tokens: int, arrived: list[float]) -> None:
+    """Note when each token was here."""
     address = urlsplit(stream.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(
         f"GET {stream.path} HTTP/1.1\r\nHost: {address.netloc}\r\n"
         f"Authorization: Bearer {stream.token}\r\n\r\n".encode()
     )
-    arrived: list[float] = []
     rest = b""
     try:
         while len(arrived) < tokens and (data := await reader.read(65536)):
@@ -126,7 +127,6 @@ async def read(stream: Stream, tokens: int) -> list[float]:
             rest = rest[words[-1].end() if words else 0 :][-64:]
     finally:
         writer.close()
-    return arrived
 
 
 async def stream_all(
@@ -137,17 +137,23 @@ async def stream_all(
     begin: Callable[[], None],
     spent: Callable[[], dict[str, float]],
 ) -> tuple[list[list[float]], float, dict[str, float]]:
-    """Open the readers, ``begin``, let all speak, and read to the end."""
-    reading = [asyncio.ensure_future(read(stream, tokens)) for stream in streams]
+    """Open the readers, ``begin``, let all speak, and read to the end, or as long as is sane."""
+    arrived: list[list[float]] = [[] for _ in streams]
+    reading = [
+        asyncio.ensure_future(read(stream, tokens, times))
+        for stream, times in zip(streams, arrived, strict=True)
+    ]
     await asyncio.sleep(1)  # or the accepting of connections would be measured
     await asyncio.to_thread(begin)
     requests = len({stream.script for stream in streams})
     await asyncio.to_thread(site.provider.wait_for, lambda log: len(log) == requests, IN_TIME)
     before, began = spent(), time.time()
     await asyncio.to_thread(site.provider.release, gate)
-    async with asyncio.timeout(tokens / RATE + IN_TIME):
-        arrived = await asyncio.gather(*reading)
+    _, late = await asyncio.wait(reading, timeout=tokens / RATE + IN_TIME)
     after, took = spent(), time.time() - began
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*reading, return_exceptions=True)
     return arrived, took, {name: after[name] - before[name] for name in after}
 
 
@@ -202,7 +208,7 @@ def ours(site: Site, runs: int, readers: int, seconds: float, **aims: float) -> 
     spent = partial(spent_by, site_processes(site))
     arrived, took, cpu = asyncio.run(stream_all(site, gate, streams, tokens, post_all, spent))
     for chat in chats:
-        chat.until_idle()
+        chat.interrupt()
     return Streamed(
         f"{runs} run{'s' if runs > 1 else ''}",
         runs * readers,
@@ -212,6 +218,16 @@ def ours(site: Site, runs: int, readers: int, seconds: float, **aims: float) -> 
         cpu,
         **aims,
     )
+
+
+def at_rest(site: Site, seconds: float) -> str:
+    """What the site costs that does nothing: CPU seconds a second, whatever streams."""
+    before = spent_by(site_processes(site))
+    time.sleep(seconds)
+    after = spent_by(site_processes(site))
+    cores = [(after[name] - before[name]) / seconds for name in KINDS]
+    rest = (*(f"{core:.2f}" for core in cores), f"{sum(cores):.2f}", "")
+    return ROW.format("nothing, a second", *5 * "-", *rest)
 
 
 def path_of(chat: Chat) -> str:
@@ -266,6 +282,7 @@ def main() -> int:
         echo, url = start_echo(site, Path(folder))
         say(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         say("CPU seconds for each 1,000 tokens delivered, at the right\n" + TITLE)
+        say(at_rest(site, options.seconds))
         for runs in options.runs:
             aims = AIMS.get(runs, {})
             for round_ in (

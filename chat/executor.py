@@ -293,7 +293,8 @@ class _StreamToLog:
     """Turns one step's stream into events of one message.
 
     A call's id is its name in the memory, in the log and in the rows that wait for its answer. A
-    provider that numbers the calls of each response from one gets others in their place.
+    provider that numbers the calls of each response from one gets others in their place; so does
+    one whose ids differ in what a database's collation takes for the same.
     """
 
     def __init__(self, run: Run, writer: Writer, message_id: str, used: set[str]) -> None:
@@ -336,8 +337,10 @@ class _StreamToLog:
                 self.completed = event
 
     def _name_call(self, call_id: str) -> str:
-        our_id = f"call-{uuid.uuid4().hex}" if call_id in self.used else call_id
-        self.used.add(call_id)
+        plain = call_id.isascii() and call_id.strip() == call_id
+        taken = not plain or call_id.casefold() in self.used
+        our_id = f"call-{uuid.uuid4().hex}" if taken else call_id
+        self.used.add(call_id.casefold())
         self.ids[call_id] = our_id
         self.named.append((call_id, our_id))
         return our_id

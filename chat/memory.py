@@ -426,9 +426,12 @@ def _add_result(session: Session, run: Run, call: Call, content: Any) -> Message
 
 
 def call_ids(rows: Sequence[Message]) -> set[str]:
-    """The ids that the conversation's calls have."""
+    """The ids that the conversation's calls have, as a database may compare them: without case."""
     return {
-        part["tool_call_id"] for row in rows for part in row.parts if part["type"] == "tool_call"
+        part["tool_call_id"].casefold()
+        for row in rows
+        for part in row.parts
+        if part["type"] == "tool_call"
     }
 
 

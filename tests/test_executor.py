@@ -115,6 +115,21 @@ async def test_a_provider_may_use_the_ids_of_its_calls_again(chat):
     await at_rest(chat)
 
 
+@pytest.mark.parametrize("other", ["call_a", "cAll_a ", "cáll_a"])
+async def test_calls_whose_ids_a_collation_takes_for_the_same_are_two(chat, other):
+    ids = "cAll_a", other
+    sends = [
+        call("send_message", to="researcher", content=f"task {n}", call_id=ids[n]) for n in (0, 1)
+    ]
+    model = ScriptedModel(assistant=[sends, ["sent"], ["end"], ["end"]], researcher=[["found"]] * 2)
+    async with node(model):
+        run = await ended(await db(post, chat))
+    tasks = await db(lambda: list(InboxMessage.objects.filter(kind="task")))
+    assert sorted(task.content for task in tasks) == ["task 0", "task 1"]
+    assert run.status == "completed"
+    await at_rest(chat)
+
+
 async def test_text_around_several_calls_is_one_message(chat):
     step = ["first ", call("check_inbox"), "second", call("check_inbox")]
     async with node(ScriptedModel(assistant=[step])):

@@ -396,6 +396,7 @@ async def test_threads_are_searched(alice, url):
         assert await found(status="interrupted") == [asking]
         assert await found(metadata={"graph_id": "assistant"}) == [asking, busy, idle]
         assert await found(metadata={"colour": "red"}) == await found(mallory) == []
+        assert await found(metadata={"title": "t1", "colour": "t1"}) == []
         await refused(alice.threads.search(values={"a": 1}), 422, "unsupported_values")
 
 

@@ -60,15 +60,25 @@ class Caller:
 
 
 class SignedIn(AuthBase):
-    """One way to say who asks. ``counted``: what changes something is, per user and address."""
+    """One way to say who asks.
 
-    def __init__(self, *, counted: bool = True) -> None:
+    What ``changes`` something needs the scope for it, and is ``counted`` per user and address.
+    """
+
+    def __init__(self, *, changes: bool = True, counted: bool = True) -> None:
         super().__init__()
-        self.counted = counted
+        self.changes = changes
+        self.counted = changes and counted
 
     async def __call__(self, request: HttpRequest) -> User | None:
         caller = await self.caller(request)
-        return await _let_in(request, caller, self.counted) if caller is not None else None
+        if caller is None:
+            return None
+        if self.changes and request.method not in SAFE:
+            caller.check_may_write()
+            if self.counted:
+                await limits.take_change(caller.user.pk, limits.address_of(request))
+        return caller.user
 
     @abstractmethod
     async def caller(self, request: HttpRequest) -> Caller | None:
@@ -109,16 +119,9 @@ class SessionCookie(SignedIn):
         return Caller(found) if found is not None else None
 
 
-async def _let_in(request: HttpRequest, caller: Caller, counted: bool) -> User:
-    if request.method not in SAFE:
-        caller.check_may_write()
-        if counted:
-            await limits.take_change(caller.user.pk, limits.address_of(request))
-    return caller.user
-
-
 SIGNED_IN = [BearerToken(), SessionCookie()]
 STOPPING = [BearerToken(counted=False), SessionCookie(counted=False)]
+SEARCHING = [BearerToken(changes=False), SessionCookie(changes=False)]  # a POST that only reads
 
 
 def user(request: HttpRequest) -> Any:

@@ -64,7 +64,7 @@ async def info(request: HttpRequest) -> dict[str, Any]:  # noqa: ARG001
 # -- assistants -----------------------------------------------------------------------------------
 
 
-@router.post("/assistants/search", response={200: list[asked.Assistant]})
+@router.post("/assistants/search", response={200: list[asked.Assistant]}, auth=auth.SEARCHING)
 async def search_assistants(
     request: HttpRequest,  # noqa: ARG001
     body: Annotated[asked.AssistantSearch, Body()] = asked.ANY_ASSISTANT,
@@ -130,7 +130,7 @@ def _title(metadata: dict[str, Any] | None) -> str | None:
     return title
 
 
-@router.post("/threads/search", response={200: list[asked.Thread]})
+@router.post("/threads/search", response={200: list[asked.Thread]}, auth=auth.SEARCHING)
 async def search_threads(
     request: HttpRequest, body: Annotated[asked.ThreadSearch, Body()] = asked.ANY_THREAD
 ) -> list[dict[str, Any]]:
@@ -176,7 +176,7 @@ async def get_state(request: HttpRequest, thread_id: str, subgraphs: bool = Fals
     return await db(langgraph_rows.state, (await _thread(request, thread_id)).pk)
 
 
-@router.post("/threads/{thread_id}/history", response={200: list[asked.State]})
+@router.post("/threads/{thread_id}/history", response={200: list[asked.State]}, auth=auth.SEARCHING)
 async def get_history(request: HttpRequest, thread_id: str, body: asked.History) -> Any:
     """The thread's states: the newest, which is the only one that is kept."""
     refuse_all_but(body, metadata=(), checkpoint=())

@@ -141,12 +141,12 @@ def _ids(
     status: str | None,
     order: str,
 ) -> Iterable[uuid.UUID]:
-    title = metadata.get("title")
     rows = ChatSession.objects.filter(owner=owner_id, deleted_at=None)
-    if any(OURS.get(name, title) != wanted for name, wanted in metadata.items()):
+    others = {name: wanted for name, wanted in metadata.items() if name != "title"}
+    if not others.items() <= OURS.items():
         return []
-    if title is not None:
-        rows = rows.filter(title=title)
+    if "title" in metadata:
+        rows = rows.filter(title=str(metadata["title"]))
     if ids is not None:
         rows = rows.filter(pk__in=ids)
     if status is not None:
