@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from pathlib import Path
 
 from benchmarks.leases import statements
 from benchmarks.spine import say, two_ways
-from benchmarks.stop import HEAD, driver, row
+from benchmarks.stop import HEAD, driver, raw_cost, row
 from tests.cluster.client import Chat, Refused, custom, eventually, finished
 from tests.cluster.site import Site
 from tests.fakes.provider import Exchange
@@ -41,7 +42,8 @@ REAL = 25  # conversations among those that wait: what the two runners hold with
 PAUSE = 0.1  # seconds from one result to the next
 WITHOUT_REDIS = 25  # results at most: each waits for a poll, and the polls do not vary
 AT_REST = 10.0  # seconds of counting
-LOOK = 0.0005  # seconds between two looks for a commit
+LOOK = 0.002  # seconds between two looks for a commit: more often would take the nodes' CPU
+RAW = 50  # of the raw commits and PUBLISHes that everything is compared with
 SEEDS_POLL = 1.0  # seconds between two looks of the seeds
 AT_ONCE = 20
 
@@ -280,15 +282,15 @@ def answer(question_id: str, ways: list[Chat]) -> int:
 # -- the program ------------------------------------------------------------------------------
 
 
-def report(name: str, measured: Measured) -> bool:
+def report(name: str, measured: Measured, raw: float) -> bool:
     """Print the row; False where something was wrong."""
-    say(row(name, measured.ours))
+    say(row(name, measured.ours, raw))
     for wrong in sorted(set(measured.wrong)):
         say(f"    {measured.wrong.count(wrong)} times: {wrong}")
     return not measured.wrong
 
 
-def with_waits(site: Site, waits: int, count: int, rest: float) -> bool:
+def with_waits(site: Site, waits: int, count: int, rest: float, raw: float) -> bool:
     """All rows about so many waits."""
     queued = max(0, waits - REAL)
     if queued:
@@ -296,11 +298,11 @@ def with_waits(site: Site, waits: int, count: int, rest: float) -> bool:
         more = statements_at_rest(site) - rest
         say(f"{queued} waits cost {more:.1f} statements a second, the seeds' {queued}")
     measured = results(site, waits, count)
-    kept = report(f"{waits} waiting: result to the model call", measured)
+    kept = report(f"{waits} waiting: result to the model call", measured, raw)
     say(row(f"{waits} waiting: the seeds' look every second", measured.seeds))
     site.cluster.redis.kill()
     measured = results(site, waits, min(count, WITHOUT_REDIS))
-    kept = report(f"{waits} waiting, no Redis: to the model call", measured) and kept
+    kept = report(f"{waits} waiting, no Redis: to the model call", measured, raw) and kept
     site.heal()
     return kept
 
@@ -310,12 +312,16 @@ def measure(site: Site, waits: list[int], count: int, rounds: int) -> bool:
     say(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     rest = statements_at_rest(site)
     say(f"nothing waits: {rest:.1f} statements a second of two web and two worker nodes")
+    cost = raw_cost(site)
+    raws = [cost() for _ in range(RAW)]
+    raw = statistics.median(raws)
     say(HEAD)
-    kept = report("answer at the other node to the model call", answers(site, rounds))
+    say(row("raw commit and PUBLISH", raws))
+    kept = report("answer at the other node to the model call", answers(site, rounds), raw)
     many = answers(site, max(1, rounds // 4), AT_ONCE)
-    kept = report(f"{AT_ONCE} answers at once to the model call", many) and kept
+    kept = report(f"{AT_ONCE} answers at once to the model call", many, raw) and kept
     for number in waits:
-        kept = with_waits(site, number, count, rest) and kept
+        kept = with_waits(site, number, count, rest, raw) and kept
     return kept
 
 
