@@ -605,4 +605,4 @@ async def test_the_calls_are_documented():
         for one in calls.values():
             assert one["tags"] == ["langgraph"]
             assert {"200", "202", "204"} & set(one["responses"])
-            assert {"401", "404", "422"} <= set(one["responses"])
+            assert {"401", "503"} <= set(one["responses"])

@@ -31,10 +31,16 @@ CHANGES = [
 
 
 @pytest.fixture(autouse=True)
-def everything_paid_back(redis_server):
-    """Whoever comes after us, maybe under the same number, owes nothing."""
+def everything_paid_back(redis_server, monkeypatch):
+    """Whoever comes after us, maybe under the same number, owes nothing; nor do we.
+
+    What other tests have done to Redis is forgotten, too: connections, and that it was away.
+    """
+    monkeypatch.setattr(limits, "_counter", limits.Counter())
+    redis = get_redis_connection("leases")
+    redis.connection_pool.disconnect()
     yield
-    get_redis_connection("leases").flushdb()
+    redis.flushdb()
 
 
 @pytest.fixture
