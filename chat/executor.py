@@ -133,7 +133,7 @@ class Turn:
         """Between two steps nothing is under way: the place to leave, and to take in messages."""
         if self.execution.draining:
             self.execution.cancel(Cause.HANDOVER)
-        if await self._sure(memory.look_before_model_call, self.run_row):
+        while await self._sure(memory.look_before_model_call, self.run_row):
             self.rows += await self._sure(memory.take_in, self.run_row)
 
     async def _sure(self, unit: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -176,19 +176,21 @@ def look_before_model_call(run: Run) -> bool:
 
 
 def take_in(run: Run) -> list[Message]:
-    """Take in what waits in the inbox: ack and memory are one transaction, after a counted try."""
-    inbox.begin_delivery(run)
-    return _take_in(run)
+    """Take in what waits in the inbox: ack and memory are one transaction, after a counted try.
+
+    Not always all of it at once (``inbox.begin_delivery``): look again afterwards.
+    """
+    return _take_in(run, inbox.begin_delivery(run))
 
 
 @unit_of_work
-def _take_in(run: Run) -> list[Message]:
+def _take_in(run: Run, mail: list[uuid.UUID]) -> list[Message]:
     taken: list[Message] = []
     with runs.owned(run) as (session, fresh):
         taken += [
             _remember(session, fresh, message)
             for message in inbox.deliverable(fresh)
-            if message.ack()
+            if (message.pk == fresh.task_id or message.pk in mail) and message.ack()
         ]
         if taken:
             runs.mark_saved(session, fresh)

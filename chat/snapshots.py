@@ -24,6 +24,7 @@ from coordination.transactions import locked, unit_of_work
 
 TOKENS = ("input_tokens", "output_tokens")
 PAGE = 200  # messages in a snapshot; CONTRACT.md section 3
+HOPS = 100  # up and down a reply chain; JSON that nests 250 deep is refused by our own schema
 
 # What `next` looks like, so that the API's description can tell and nothing else is looked up.
 CURSOR = re.compile(r"[0-9]{1,18}")  # a number that every database holds
@@ -171,16 +172,17 @@ def inbox_json(row: InboxMessage) -> dict[str, Any]:
 def reply_chain(session_id: uuid.UUID, message_id: uuid.UUID) -> dict[str, Any]:
     """The reply tree that holds the message: the root with ``replies``, each with its own.
 
-    Raises NotFound.
+    Revisions make it as long as a conversation, so it is told from at most ``HOPS`` above the
+    message to as many below it. Raises NotFound.
     """
     message = InboxMessage.objects.filter(session_id=session_id, pk=message_id).first()
     if message is None:
         raise NotFound("not_found", "There is no such message.")
-    while message.in_reply_to is not None:
-        message = message.in_reply_to
+    for _ in range(HOPS):
+        message = message.in_reply_to or message
     tree = {**inbox_json(message), "replies": []}
     level = {message.pk: tree}
-    while level:
+    for _ in range(2 * HOPS):
         replies = InboxMessage.objects.filter(in_reply_to__in=level).order_by("position")
         following = {}
         for reply in replies:

@@ -517,7 +517,7 @@ class InboxMessageAdmin(ReadOnlyAdmin):
 
 
 def root_of(message: InboxMessage) -> InboxMessage:
-    """The message that the chain began with. A chain is as long as a turn has hops, at most."""
+    """The message that the chain began with, or one that is far enough above."""
     for _hop in range(TREE_ROWS):
         if message.in_reply_to is None:
             break

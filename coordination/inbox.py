@@ -12,7 +12,6 @@ from __future__ import annotations
 import uuid
 
 from django.db.models import F, Q, QuerySet
-from django.db.models.functions import Coalesce, Now
 
 from . import events, rendezvous, runs, vocabulary, worklog
 from .conf import conf
@@ -168,22 +167,25 @@ def waiting_for(run: Run) -> QuerySet[InboxMessage]:
 
 
 @unit_of_work
-def begin_delivery(run: Run) -> None:
-    """Count one more try for what the run is about to take in, and bury what has had them all.
+def begin_delivery(run: Run) -> list[uuid.UUID]:
+    """Choose what the run takes in now, and count the try; bury what has had all its tries.
 
-    A transaction of its own, so that a try counts which kills its process. The run's own task is
-    not counted: it is bounded by the run's attempts. Raises Fenced.
+    Everything at once; but one by one where a try has failed before, so that a message that kills
+    its reader takes no other along. A transaction of its own, so that such a try counts. The run's
+    own task is not chosen and not counted: it is bounded by the run's attempts. Raises Fenced.
     """
     if not _mail(run):
-        return
+        return []
     with runs.owned(run) as (session, fresh):
         mail = _mail(fresh)
         for message in mail:
             if message.deliveries >= conf.inbox_tries and message.bury():
                 _tell_of_dead_letter(session, fresh, message)
-        InboxMessage.objects.filter(
-            pk__in=[message.pk for message in mail], state=InboxMessage.State.PENDING
-        ).update(deliveries=F("deliveries") + 1, delivered_at=Coalesce("delivered_at", Now()))
+        living = [message for message in mail if message.deliveries < conf.inbox_tries]
+        careful = any(message.deliveries for message in living)
+        chosen = [message.pk for message in (living[:1] if careful else living)]
+        InboxMessage.objects.filter(pk__in=chosen).update(deliveries=F("deliveries") + 1)
+        return chosen
 
 
 def _mail(run: Run) -> list[InboxMessage]:
@@ -199,7 +201,7 @@ def _tell_of_dead_letter(session: Session, run: Run, message: InboxMessage) -> N
         run=run,
     )
     if message.kind != InboxMessage.Kind.NOTE:  # of a note nobody is told again
-        _note(session, run, dead_letter(session, message), key=f"{message.pk}:dead")
+        _note(session, run, dead_letter(session, message))
 
 
 @unit_of_work
@@ -224,7 +226,7 @@ def discard_for(session: Session, run: Run) -> None:
         recipient=run.agent_id,
         state=InboxMessage.State.PENDING,
         in_reply_to__sender_run__root_id=run.root_id,
-    )
+    ).exclude(kind__in=TASKS)  # a task's fate is its own run's
     if stale.update(state=InboxMessage.State.DISCARDED):
         worklog.write(session, "result_discarded", discarded(session), run=run)
 
@@ -240,8 +242,8 @@ def note_missing_results(session: Session, run: Run, tasks: list[uuid.UUID]) -> 
     return True
 
 
-def _note(session: Session, run: Run, content: str, *, key: str) -> None:
-    """What the system tells the run's agent; once, by ``key``."""
+def _note(session: Session, run: Run, content: str, *, key: str | None = None) -> None:
+    """What the system tells the run's agent; once for a ``key``."""
     message = InboxMessage.objects.create(
         session=session,
         position=session.next_position(),

@@ -5,7 +5,7 @@ import json
 import pytest
 from django.db import IntegrityError, transaction
 
-from chat import memory
+from chat import memory, snapshots
 from chat.executor import finish
 from chat.models import Message
 from chat.snapshots import reply_chain
@@ -211,7 +211,7 @@ def test_a_message_that_kills_its_reader_five_times_is_a_dead_letter(chat, maste
     killed_while_taking_in(master, conf.inbox_tries - 1)
     finish(begin(child, "r3"), "good", "r3")
     killed_while_taking_in(master, 1)
-    taken = memory.take_in(master)
+    taken = [*memory.take_in(master), *memory.take_in(master)]
     assert [row.content.split(": ", 1)[1] for row in taken if "poison" in row.content] == []
     assert ["good" in row.content for row in taken] == [True, False]
     assert "researcher could not be delivered" in taken[1].content  # it is told, once
@@ -220,9 +220,72 @@ def test_a_message_that_kills_its_reader_five_times_is_a_dead_letter(chat, maste
     assert (dead.state, dead.deliveries, dead.acked_at) == ("dead", conf.inbox_tries, None)
     assert worklog_kinds(chat.pk).count("dead_letter") == 1
 
-    assert dead.redeliver() is True
-    assert dead.redeliver() is False
-    assert ["poison" in row.content for row in memory.take_in(master)] == [True]
+    assert inbox.redeliver(dead, by="ann") is True
+    assert inbox.redeliver(dead, by="ann") is False
+    killed_while_taking_in(master, conf.inbox_tries)
+    assert ["could not be delivered" in row.content for row in taken_in(master)] == [True]
+    assert inbox.redeliver(dead, by="ann") is True
+    assert ["poison" in row.content for row in taken_in(master)] == [True]
+
+
+def taken_in(run):
+    """All that it takes in before its next model call."""
+    taken = []
+    while memory.look_before_model_call(run):
+        taken += memory.take_in(run)
+    return taken
+
+
+def test_a_message_that_kills_its_reader_takes_no_other_along(master):
+    for number, agent in enumerate(("researcher", "reviewer", "strategist")):
+        _, child = send(master, agent, call_id=f"c{number}")
+        finish(begin(child, f"r{number}"), "poison" if number == 1 else "good", f"r{number}")
+    killed_while_taking_in(master, 1)  # all at once
+    assert ["good" in row.content for row in memory.take_in(master)] == [True]  # then one by one
+    killed_while_taking_in(master, conf.inbox_tries - 1)
+    told = [row.content for row in taken_in(master)]
+    assert ["good" in text for text in told] == [True, False]
+    assert "reviewer could not be delivered" in told[1]
+
+
+def test_a_dead_letter_that_is_awaited_after_all_is_read_once(master):
+    task, child = send(master)
+    finish(begin(child, "r2"), "found", "r2")
+    killed_while_taking_in(master, conf.inbox_tries + 1)
+    taken_in(master)
+    step(master, ("wait_for_results", Await([task.pk], timeout=60)))
+    rows, _ = memory.collect(
+        master, [memory.Call("call-wait_for_results", "wait_for_results", "{}")]
+    )
+    assert json.loads(rows[0].content)["results"][0]["content"] == "found"
+    assert inbox.redeliver(mail(), by="ann") is False
+
+
+def test_a_stop_of_its_agent_discards_no_revision_that_waits_behind(chat, master):
+    _, child = send(master)
+    child = begin(child, "r2")
+    interrupts.request(chat.pk, by="alice", run_id=child.pk)
+    revision, following = send(master, kind="revision", call_id="c2")
+    endings.stopped(child, by="r2")
+    revision.refresh_from_db()
+    assert revision.state == "pending"
+    assert [row.content for row in memory.take_in(claim(again(following), "r3"))] == ["look"]
+
+
+def test_a_chain_as_long_as_a_conversation_is_told_around_its_message(chat, master, monkeypatch):
+    monkeypatch.setattr(snapshots, "HOPS", 3)
+    message = send(master)[0]
+    for number in range(8):
+        message = InboxMessage.objects.create(
+            session_id=chat.pk, position=50 + number, sender="x", recipient="y", kind="revision",
+            content=str(number), in_reply_to=message,
+        )  # fmt: skip
+    middle = InboxMessage.objects.get(content="4")
+    tree, depth = snapshots.reply_chain(chat.pk, middle.pk), 0
+    assert tree["content"] == "1"
+    while tree["replies"]:
+        (tree,), depth = tree["replies"], depth + 1
+    assert (tree["content"], depth) == ("7", 6)
 
 
 def test_the_last_try_may_succeed(chat, master):
@@ -232,7 +295,7 @@ def test_the_last_try_may_succeed(chat, master):
     assert len(memory.take_in(master)) == 1
     message = mail()
     assert (message.state, message.deliveries) == ("acked", conf.inbox_tries)
-    assert message.created_at <= message.delivered_at <= message.acked_at
+    assert message.created_at <= message.delivered_at == message.acked_at
     assert "dead_letter" not in worklog_kinds(chat.pk)
 
 

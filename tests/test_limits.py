@@ -3,7 +3,6 @@
 import asyncio
 import time
 import uuid
-from contextlib import suppress
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -140,6 +139,8 @@ def networks(*named):
         ("10.0.0.2", "", "10.0.0.2"),
         ("::1", "2001:db8::7", "2001:db8::/64"),
         ("2001:db8::8", "", "2001:db8::/64"),
+        ("::ffff:203.0.113.9", "", "203.0.113.9"),  # heard by a socket of both kinds
+        ("::ffff:10.0.0.2", "::ffff:198.51.100.1", "198.51.100.1"),
         ("", "198.51.100.1", ""),
     ],
 )
@@ -160,10 +161,13 @@ async def alice(redis_server, monkeypatch):
 
 
 async def spend(user_id, address="127.0.0.1"):
-    """Until nothing is left."""
-    with suppress(RateLimited):
-        while True:
+    """Until nothing is left: what was taken a moment ago, while more was allowed, is back soon."""
+    refusal = None
+    while refusal is None or refusal.retry_after == 1:
+        try:
             await limits.take_change(user_id, address)
+        except RateLimited as refused:
+            refusal = refused
 
 
 @pytest.mark.django_db(transaction=True)

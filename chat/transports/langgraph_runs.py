@@ -22,6 +22,7 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from chat import actions, snapshots
 from chat.models import ChatSession
 from coordination import events
+from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import Conflict, Invalid
 from coordination.events import Logged
@@ -162,6 +163,9 @@ async def stream(
     """The parts of the run after that position, to its end. Raises Invalid."""
     chat, run_id = followed.chat, followed.run_id
     await streaming.check_cursor(chat.pk, max(after[0], 0))
+    first, _ = await db(events.bounds, chat.pk)
+    if 0 <= after[0] < first:
+        raise Invalid("invalid_cursor", "What follows was folded: follow it from the beginning.")
     translator = Translator(str(chat.pk), str(run_id), modes, subgraphs=subgraphs)
     batches = await _events(request, followed, after[0])
     query = [("stream_mode", mode) for mode in sorted(modes)]
@@ -206,6 +210,8 @@ async def _frames(
     batches: AsyncGenerator[streaming.Batch, None],
     after: Position,
 ) -> AsyncGenerator[str, None]:
+    """To the run's end, or until so much is sent that the reader shall come again (``sse``)."""
+    sent = 0
     async with aclosing(batches):
         async for batch in batches:
             if not batch:
@@ -213,7 +219,11 @@ async def _frames(
             for logged in batch:
                 for number, part in enumerate(translator.parts(json.loads(logged.data))):
                     if (logged.seq, number) > after:
-                        yield await _frame(session_id, f"{logged.seq}-{number}", *part)
+                        frame = await _frame(session_id, f"{logged.seq}-{number}", *part)
+                        yield frame
+                        sent += len(frame)
+                if sent > conf.stream_chars:
+                    return
 
 
 async def _frame(session_id: uuid.UUID, part_id: str, name: str, data: Any) -> str:

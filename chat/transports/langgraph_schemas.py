@@ -88,7 +88,7 @@ class ThreadSearch(Request):
     metadata: dict[str, Any] | None = None
     ids: list[UUID] | None = Field(default=None, max_length=1000)
     status: Literal["idle", "busy", "interrupted", "error"] | None = None
-    limit: int = Field(default=10, ge=1, le=100)
+    limit: int = Field(default=10, ge=1, le=50)  # each comes with its conversation
     offset: int = Field(default=0, ge=0, le=FAR)
     sort_by: str | None = None
     sort_order: Literal["asc", "desc"] = "desc"

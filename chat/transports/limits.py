@@ -3,9 +3,10 @@
     agent:rate:{what}:{who} = when all that was taken is paid back, in ms    expires then
 
 Each taking moves that time on by a minute over the limit; it may lie a minute ahead, not more (the
-generic cell rate algorithm). One script in Redis looks and takes, from all allowances or from none,
-so nodes cannot slip past each other. Redis only adds the nodes up: where it does not answer, this
-process counts for itself, and for a while nobody asks Redis again.
+generic cell rate algorithm; where a clock was set back, what lies further ahead is cut). One script
+in Redis looks and takes, from all allowances or from none, so nodes cannot slip past each other.
+Redis only adds the nodes up: where it does not answer, this process counts for itself, and for a
+while nobody asks Redis again.
 
 What changes something is counted. Reading and following are not, for they begin no work; nor is a
 stop, which has to work just then.
@@ -47,7 +48,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + clock[2] / 1000
 local wait, paid = 0, {}
 for i, key in ipairs(KEYS) do
-  paid[i] = math.max(tonumber(redis.call('GET', key) or 0), now) + ARGV[i + 1]
+  local before = math.min(tonumber(redis.call('GET', key) or 0), now + ARGV[1])
+  paid[i] = math.max(before, now) + ARGV[i + 1]
   wait = math.max(wait, paid[i] - now - ARGV[1])
 end
 if wait > 0 then return math.ceil(wait) end
@@ -165,7 +167,7 @@ def address(peer: str, forwarded: str) -> str:
     found = _parse(peer)
     if isinstance(found, ipaddress.IPv6Address):  # whoever has one of these has 2^64
         return str(ipaddress.ip_network((found, 64), strict=False))
-    return peer
+    return str(found or peer)
 
 
 def _is_trusted(peer: str) -> bool:
@@ -175,6 +177,8 @@ def _is_trusted(peer: str) -> bool:
 
 def _parse(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(peer)
+        found = ipaddress.ip_address(peer)
     except ValueError:
         return None
+    # A socket that listens on both kinds writes IPv4 as IPv6.
+    return (found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None) or found

@@ -13,7 +13,7 @@ import uuid
 
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Coalesce, Now
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from .session import Session
@@ -80,10 +80,13 @@ class InboxMessage(models.Model):
         return f"{self.kind} {self.sender} → {self.recipient}"
 
     def ack(self) -> bool:
-        """True for the one reader whose ack counted; call it where the content is saved."""
-        rows = InboxMessage.objects.filter(pk=self.pk, state=self.State.PENDING)
-        delivered_at = Coalesce("delivered_at", Now())
-        return rows.update(state=self.State.ACKED, delivered_at=delivered_at, acked_at=Now()) == 1
+        """True for the one reader whose ack counted; call it where the content is saved.
+
+        A dead letter may still be read by who waits for it; then it is delivered after all.
+        """
+        unread = (self.State.PENDING, self.State.DEAD)
+        rows = InboxMessage.objects.filter(pk=self.pk, state__in=unread)
+        return rows.update(state=self.State.ACKED, delivered_at=Now(), acked_at=Now()) == 1
 
     def bury(self) -> bool:
         """Pending → dead letter. True for the one call that buried it."""
