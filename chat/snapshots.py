@@ -183,6 +183,8 @@ def reply_chain(session_id: uuid.UUID, message_id: uuid.UUID) -> dict[str, Any]:
     tree = {**inbox_json(message), "replies": []}
     level = {message.pk: tree}
     for _ in range(2 * HOPS):
+        if not level:
+            break
         replies = InboxMessage.objects.filter(in_reply_to__in=level).order_by("position")
         following = {}
         for reply in replies:

@@ -8,7 +8,6 @@ from django.db import IntegrityError, transaction
 from chat import memory, snapshots
 from chat.executor import finish
 from chat.models import Message
-from chat.snapshots import reply_chain
 from chat.tools.base import Await, TakeIn
 from coordination import endings, inbox, interrupts, runs
 from coordination.conf import conf
@@ -143,7 +142,7 @@ def test_a_revision_answers_the_last_result_of_that_agent(chat, master):
         *(row.content for row in rows),
         "longer",
     ]  # the same memory
-    tree = reply_chain(chat.pk, third.pk)
+    tree = snapshots.reply_chain(chat.pk, third.pk)
     assert (tree["id"], [r["type"] for r in tree["replies"]]) == (
         str(task.pk),
         ["revision", "result"],

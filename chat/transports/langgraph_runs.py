@@ -162,8 +162,7 @@ async def stream(
 ) -> HttpResponseBase:
     """The parts of the run after that position, to its end. Raises Invalid."""
     chat, run_id = followed.chat, followed.run_id
-    await streaming.check_cursor(chat.pk, max(after[0], 0))
-    first, _ = await db(events.bounds, chat.pk)
+    first = await streaming.check_cursor(chat.pk, max(after[0], 0))
     if 0 <= after[0] < first:
         raise Invalid("invalid_cursor", "What follows was folded: follow it from the beginning.")
     translator = Translator(str(chat.pk), str(run_id), modes, subgraphs=subgraphs)

@@ -73,10 +73,7 @@ async def conversation_state(request: HttpRequest, session_id: uuid.UUID) -> Htt
 @require_GET
 async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """The agents' panel as it is now: heartbeats are no events, so the page asks for them."""
-    try:
-        await actions.find_session(await request.auser(), session_id)
-    except NotFound as error:
-        raise Http404 from error
+    await _find(request, session_id)
     return JsonResponse({"agents": await db(panel.agents, session_id)})
 
 
@@ -85,10 +82,7 @@ async def conversation_agents(request: HttpRequest, session_id: uuid.UUID) -> Ht
 @require_GET
 async def conversation_usage(request: HttpRequest, session_id: uuid.UUID) -> HttpResponse:
     """What the conversation has used so far, in tokens."""
-    try:
-        await actions.find_session(await request.auser(), session_id)
-    except NotFound as error:
-        raise Http404 from error
+    await _find(request, session_id)
     return JsonResponse(await db(snapshots.usage, session_id))
 
 
@@ -136,6 +130,14 @@ def _newest_worklog(session_id: uuid.UUID) -> list[dict[str, Any]]:
 
 def _render_all(texts: list[str]) -> list[str]:
     return [markdown.render(text) for text in texts]
+
+
+async def _find(request: HttpRequest, session_id: uuid.UUID) -> None:
+    """Raises Http404 for a conversation that is not the person's own."""
+    try:
+        await actions.find_session(await request.auser(), session_id)
+    except NotFound as error:
+        raise Http404 from error
 
 
 async def _state(request: HttpRequest, session_id: uuid.UUID) -> dict[str, Any]:

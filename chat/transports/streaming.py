@@ -37,17 +37,21 @@ def parse_cursor(text: str | None) -> int | None:
     return int(text)
 
 
-async def check_cursor(session_id: uuid.UUID, cursor: int | None) -> None:
-    """Raises Invalid for a cursor that no event of this session has had."""
+async def check_cursor(session_id: uuid.UUID, cursor: int | None) -> int:
+    """The first cursor that the log can resume after (0 where none was given).
+
+    Raises Invalid for one that no event of this session has had.
+    """
     if cursor is None:
-        return
-    _, last = await db(events.bounds, session_id)
+        return 0
+    first, last = await db(events.bounds, session_id)
     if cursor > last:
         raise Invalid(
             "invalid_cursor",
             f"The session's last event is {last}. Use the `id` of an event of this session, "
             "or leave the cursor out to begin with the state as it is.",
         )
+    return first
 
 
 async def batches(
