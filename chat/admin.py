@@ -16,7 +16,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from coordination.admin import (
+from coordination.admin.cells import question_table, run_table
+from coordination.admin.windows import (
     NOTHING,
     ReadOnlyAdmin,
     count,
@@ -26,8 +27,6 @@ from coordination.admin import (
     moment,
     options,
     pretty,
-    question_table,
-    run_table,
     short,
     table,
 )

@@ -271,7 +271,7 @@ def test_the_admin_is_for_staff(client, story):
 
 
 def test_times_are_told_to_the_millisecond():
-    from coordination.admin import moment, took
+    from coordination.admin.windows import moment, took
 
     at = dt.datetime(2025, 1, 2, 3, 4, 5, 678_900, tzinfo=dt.UTC)
     assert moment(at) == "2025-01-02 03:04:05.678"

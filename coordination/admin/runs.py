@@ -1,0 +1,137 @@
+"""Runs: the tree, who owned them, what was asked of them."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
+
+from coordination.models import InboxMessage, Run, WorkLogEntry
+
+from .cells import conversation_of, message_table, question_table, status_of
+from .windows import (
+    NOTHING,
+    TREE_ROWS,
+    ReadOnlyAdmin,
+    link_to,
+    moment,
+    pretty,
+    short,
+    table,
+    took,
+    tree_html,
+)
+
+
+@admin.register(Run)
+class RunAdmin(ReadOnlyAdmin):
+    list_display = [
+        "short_id", "agent_id", "how", "conversation", "epoch", "queued_at", "lasted",
+    ]  # fmt: skip
+    list_display_links = ["short_id"]
+    list_filter = ["status", "reason", "agent_id", "queued_at"]
+    list_select_related = ["session__chat_session"]
+    search_fields = ["=id", "=session__id", "=root_id", "=runner_id", "detail"]
+    date_hierarchy = "queued_at"
+    ordering = ["-queued_at"]
+    fieldsets = [
+        (None, {"fields": [
+            "id", "agent_id", "how", "detail", "conversation", "parent_run", "task_message",
+            "tree"]}),
+        (_("Ownership"), {"fields": [
+            "epoch", "runner_id", "lane", "attempts", "lease_history"]}),
+        (_("Times"), {"fields": ["queued_at", "started_at", "last_progress_at", "ended_at"]}),
+        (_("Stop"), {"fields": [
+            "stop_requested_at", "stop_requested_by", "stop_reason", "stop_took"]}),
+        (_("Messages"), {"fields": ["sent_messages", "received_messages", "waiting_for"]}),
+        (_("Questions"), {"fields": ["asked"]}),
+        (_("Also"), {"fields": ["usage_pretty", "hops", "saved_seq", "announced", "worklog"]}),
+    ]  # fmt: skip
+
+    @admin.display(description=_("run"), ordering="id")
+    def short_id(self, run: Run) -> str:
+        return str(run.pk)[:8]
+
+    @admin.display(description=_("status"), ordering="status")
+    def how(self, run: Run) -> str:
+        return status_of(run)
+
+    @admin.display(description=_("conversation"))
+    def conversation(self, run: Run) -> str:
+        return conversation_of(run.session)
+
+    @admin.display(description=_("took"))
+    def lasted(self, run: Run) -> str:
+        return took(run.started_at, run.ended_at)
+
+    @admin.display(description=_("sent by"))
+    def parent_run(self, run: Run) -> str:
+        return link_to(run.parent)
+
+    @admin.display(description=_("task"))
+    def task_message(self, run: Run) -> str:
+        return link_to(run.task, short(run.task.content)) if run.task else NOTHING
+
+    @admin.display(description=_("tree"))
+    def tree(self, run: Run) -> str:
+        members = list(Run.objects.filter(root_id=run.root_id).order_by("position")[:TREE_ROWS])
+        return tree_html(
+            members, lambda member: member.parent_id, run.pk,
+            lambda member: [
+                link_to(member, f"{member.agent_id} {str(member.pk)[:8]}"),
+                status_of(member), moment(member.queued_at),
+                took(member.started_at, member.ended_at),
+            ],
+        )  # fmt: skip
+
+    @admin.display(description=_("leases"))
+    def lease_history(self, run: Run) -> str:
+        return table(
+            [_("epoch"), _("runner"), _("claimed"), _("last beat"), _("beats"), _("ended"),
+             _("how"), _("by")],
+            (
+                (link_to(lease, str(lease.epoch)), lease.runner_id, moment(lease.acquired_at),
+                 moment(lease.beat_at), lease.beats, moment(lease.released_at),
+                 lease.end or NOTHING, lease.ended_by or NOTHING)
+                for lease in run.leases.order_by("epoch")[:TREE_ROWS]
+            ),
+        )  # fmt: skip
+
+    @admin.display(description=_("from the stop to the end"))
+    def stop_took(self, run: Run) -> str:
+        return took(run.stop_requested_at, run.ended_at)
+
+    @admin.display(description=_("sent"))
+    def sent_messages(self, run: Run) -> str:
+        return message_table(run.sent.order_by("position")[:TREE_ROWS])
+
+    @admin.display(description=_("inbox"))
+    def received_messages(self, run: Run) -> str:
+        rows = InboxMessage.objects.filter(session=run.session_id, recipient=run.agent_id)
+        return message_table(rows.order_by("-position")[:50])
+
+    @admin.display(description=_("waits"))
+    def waiting_for(self, run: Run) -> str:
+        return table(
+            [_("wait"), _("mode"), _("opened"), _("deadline"), _("closed"), _("timed out")],
+            (
+                (link_to(wait, str(wait.pk)), wait.mode, moment(wait.opened_at),
+                 moment(wait.deadline_at), moment(wait.closed_at), wait.timed_out)
+                for wait in run.waits.order_by("opened_at")[:TREE_ROWS]
+            ),
+        )  # fmt: skip
+
+    @admin.display(description=_("questions"))
+    def asked(self, run: Run) -> str:
+        return question_table(run.questions.order_by("opened_at")[:TREE_ROWS])
+
+    @admin.display(description=_("usage"))
+    def usage_pretty(self, run: Run) -> str:
+        return pretty(run.usage)
+
+    @admin.display(description=_("work log"))
+    def worklog(self, run: Run) -> str:
+        rows = WorkLogEntry.objects.filter(session=run.session_id, run_id=run.pk)
+        return table(
+            [_("at"), _("kind"), _("text")],
+            ((moment(row.at), row.kind, short(row.text, 200)) for row in rows.order_by("pk")[:100]),
+        )

@@ -1,0 +1,110 @@
+"""Sessions, what was told of them (events) and what was logged of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.translation import gettext_lazy as _
+
+from coordination.models import Event, InboxMessage, Question, Run, Session, WorkLogEntry
+
+from .cells import conversation_of, question_table, run_table
+from .windows import ReadOnlyAdmin, count, link_by_id, link_to, link_to_list, options, pretty, short
+
+
+@admin.register(Session)
+class SessionAdmin(ReadOnlyAdmin):
+    list_display = ["id", "conversation", "language", "events_so_far", "runs", "created_at"]
+    list_filter = ["language", "created_at"]
+    search_fields = ["=id"]
+    date_hierarchy = "created_at"
+    ordering = ["-created_at"]
+    fields = [
+        "id", "conversation", "language", "created_at", "last_seq", "first_seq", "elsewhere",
+        "recent_runs", "recent_questions",
+    ]  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
+        rows: QuerySet[Session] = super().get_queryset(request)
+        return rows.select_related("chat_session").annotate(run_count=count(Run, "session"))
+
+    @admin.display(description=_("conversation"))
+    def conversation(self, session: Session) -> str:
+        return link_to(getattr(session, "chat_session", None))
+
+    @admin.display(description=_("events"), ordering="last_seq")
+    def events_so_far(self, session: Session) -> int:
+        return session.last_seq
+
+    @admin.display(description=_("runs"))
+    def runs(self, session: Any) -> str:
+        return link_to_list(Run, str(session.run_count), session__id__exact=session.pk)
+
+    @admin.display(description=_("elsewhere"))
+    def elsewhere(self, session: Session) -> str:
+        links = [
+            (link_to_list(model, str(options(model).verbose_name_plural), session__id__exact=pk),)
+            for model in (Run, InboxMessage, Question, WorkLogEntry, Event)
+            for pk in [session.pk]
+        ]
+        return format_html_join(" · ", "{}", links)
+
+    @admin.display(description=_("newest runs"))
+    def recent_runs(self, session: Session) -> str:
+        return run_table(session.runs.order_by("-position")[:50])
+
+    @admin.display(description=_("newest questions"))
+    def recent_questions(self, session: Session) -> str:
+        return question_table(session.questions.order_by("-opened_at")[:50])
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnlyAdmin):
+    list_display = ["seq", "session_link", "type", "run_link", "beginning", "created_at"]
+    list_filter = ["type", "created_at"]
+    search_fields = ["=session__id", "=run_id"]
+    ordering = ["-pk"]
+    fields = ["session_link", "seq", "type", "run_link", "data_pretty", "created_at"]
+
+    @admin.display(description=_("session"), ordering="session")
+    def session_link(self, event: Event) -> str:
+        return link_by_id(Session, event.session_id, str(event.session_id)[:8])
+
+    @admin.display(description=_("run"))
+    def run_link(self, event: Event) -> str:
+        return link_by_id(Run, event.run_id, str(event.run_id)[:8])
+
+    @admin.display(description=_("data"))
+    def beginning(self, event: Event) -> str:
+        return short(event.data, 120)
+
+    @admin.display(description=_("data"))
+    def data_pretty(self, event: Event) -> str:
+        return pretty(event.data)
+
+
+@admin.register(WorkLogEntry)
+class WorkLogEntryAdmin(ReadOnlyAdmin):
+    list_display = ["at", "level", "kind", "agent_id", "preview", "conversation", "run_link"]
+    list_filter = ["level", "kind", "agent_id", "at"]
+    list_select_related = ["session__chat_session"]
+    search_fields = ["=session__id", "=run_id", "text"]
+    date_hierarchy = "at"
+    ordering = ["-pk"]
+    fields = ["at", "level", "kind", "agent_id", "text", "conversation", "run_link"]
+
+    @admin.display(description=_("text"), ordering="text")
+    def preview(self, entry: WorkLogEntry) -> str:
+        return short(entry.text, 160)
+
+    @admin.display(description=_("conversation"))
+    def conversation(self, entry: WorkLogEntry) -> str:
+        return conversation_of(entry.session)
+
+    @admin.display(description=_("run"))
+    def run_link(self, entry: WorkLogEntry) -> str:
+        return link_by_id(Run, entry.run_id, str(entry.run_id)[:8])

@@ -1,0 +1,185 @@
+"""What every window of the admin is made of: links, tables, trees, times, and no way to change."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.core.paginator import Paginator
+from django.db import models
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.utils.html import format_html, format_html_join
+from django.utils.text import Truncator
+
+if TYPE_CHECKING:  # generic to the type checker only
+    _Paginator = Paginator[Any]
+    _ModelAdmin = admin.ModelAdmin[Any]
+else:
+    _Paginator = Paginator
+    _ModelAdmin = admin.ModelAdmin
+
+NOTHING = "—"
+TREE_ROWS = 500
+"""Members shown of one tree or one list inside a page: more than anybody reads."""
+
+
+def options(model: type[models.Model] | models.Model) -> Any:
+    """Django's description of a model; a public API, though it looks private."""
+    return model._meta  # noqa: SLF001
+
+
+def link_to(row: models.Model | None, text: str = "") -> str:
+    """A link to the row's admin page."""
+    return NOTHING if row is None else link_by_id(type(row), row.pk, text or str(row))
+
+
+def link_by_id(model: type[models.Model], pk: Any, text: str = "") -> str:
+    """The same for a row that need not be read."""
+    if pk is None or pk == "":
+        return NOTHING
+    meta = options(model)
+    url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[pk])
+    return format_html('<a href="{}">{}</a>', url, text or pk)
+
+
+def link_to_list(model: type[models.Model], text: str, **filters: Any) -> str:
+    """A link to the model's list, filtered."""
+    meta = options(model)
+    url = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist")
+    query = "&".join(f"{name}={value}" for name, value in filters.items())
+    return format_html('<a href="{}?{}">{}</a>', url, query, text)
+
+
+def count(model: type[models.Model], relation: str) -> Coalesce:
+    """How many rows belong to each: a subquery, so that only the rows of the page are counted."""
+    rows = model._default_manager.filter(**{relation: OuterRef("pk")}).order_by()  # noqa: SLF001
+    counted = rows.values(relation).annotate(n=Count("pk")).values("n")
+    return Coalesce(Subquery(counted), 0)
+
+
+def short(text: str, length: int = 80) -> str:
+    """The text on one line, cut; still text, whatever markup is in it."""
+    return Truncator(" ".join(text[: length * 4].split())).chars(length)
+
+
+def pretty(value: Any) -> str:
+    """JSON for people; what is no JSON as it is."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return format_html("<pre>{}</pre>", value)
+    return format_html("<pre>{}</pre>", json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def took(start: dt.datetime | None, end: dt.datetime | None) -> str:
+    """How long something took."""
+    if start is None or end is None:
+        return NOTHING
+    seconds = (end - start).total_seconds()
+    return f"{seconds:.3f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds)))
+
+
+def moment(at: dt.datetime | None) -> str:
+    """A time to the millisecond: seconds are too coarse for what happens here."""
+    return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if at else NOTHING
+
+
+def at(field: str) -> Callable[[Any], str]:
+    """A column with a time of the row, to the millisecond."""
+
+    def column(row: Any) -> str:
+        return moment(getattr(row, field))
+
+    column.__name__ = field
+    return admin.display(column, description=field.replace("_", " "), ordering=field)
+
+
+class EstimatingPaginator(_Paginator):
+    """Counts no further than anybody pages: a log of millions has no useful exact number."""
+
+    MOST = 100_000
+
+    @cached_property
+    def count(self) -> int:
+        rows = self.object_list
+        if not isinstance(rows, QuerySet):
+            return len(rows)
+        return rows.order_by().values("pk")[: self.MOST].count()
+
+
+class ReadOnlyAdmin(_ModelAdmin):
+    """Look, do not touch."""
+
+    actions: Any = None
+    list_per_page = 50
+    show_full_result_count = False
+    paginator = EstimatingPaginator
+    save_on_top = False
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        return [self._precise(name) for name in super().get_list_display(request)]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        return [
+            (title, {**given, "fields": [self._precise(name) for name in given["fields"]]})
+            for title, given in super().get_fieldsets(request, obj)
+        ]
+
+    def _precise(self, name: Any) -> Any:
+        """Times to the millisecond: Django's own columns end at the minute."""
+        names = {f.name for f in self.opts.fields if isinstance(f, models.DateTimeField)}
+        return at(name) if name in names else name
+
+    def has_add_permission(self, *_args: Any) -> bool:
+        return False
+
+    def has_change_permission(self, *_args: Any) -> bool:
+        return False
+
+    def has_delete_permission(self, *_args: Any) -> bool:
+        return False
+
+
+def tree_html(members: Sequence[Any], parent_of: Any, current: Any, describe: Any) -> str:
+    """Rows as a nested list. ``describe`` gives the cells of one member, ready for the page."""
+    nodes = {member.pk: {"cells": describe(member), "here": member.pk == current, "below": []}
+             for member in members}  # fmt: skip
+    roots: list[dict[str, Any]] = []
+    for member in members:
+        above = nodes.get(parent_of(member))
+        (above["below"] if above else roots).append(nodes[member.pk])
+    return render_to_string("admin/coordination/tree.html", {"nodes": roots})
+
+
+def by_levels(rows: QuerySet[Any], root: Any, parent: str) -> list[Any]:
+    """The tree below ``root``: one query per level, at most TREE_ROWS members."""
+    members = [root]
+    level = [root.pk]
+    while level and len(members) < TREE_ROWS:
+        children = list(rows.filter(**{f"{parent}__in": level})[: TREE_ROWS - len(members)])
+        members += children
+        level = [child.pk for child in children]
+    return members
+
+
+def table(heads: Iterable[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """A plain table; a cell that is not marked safe is escaped."""
+    body = [tuple(row) for row in rows]
+    if not body:
+        return NOTHING
+    head = format_html_join("", "<th>{}</th>", ((head,) for head in heads))
+    cells = [(format_html_join("", "<td>{}</td>", ((cell,) for cell in row)),) for row in body]
+    return format_html(
+        "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>",
+        head,
+        format_html_join("", "<tr>{}</tr>", cells),
+    )
