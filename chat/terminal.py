@@ -126,10 +126,10 @@ def operator() -> str:
 
 def find(rows: QuerySet[M], field: str, text: str, *, what: str, hint: str) -> M:
     """The one row whose id begins so. Raises CommandError for none and for several."""
-    start = text.strip().lower().replace("-", "")
-    if not re.fullmatch(r"[0-9a-f]{1,32}", start):
+    fitting = starting(rows, field, text)
+    if fitting is None:
         raise CommandError(f"{text!r} is not the id of a {what}, nor the start of one. {hint}")
-    found = list(rows.filter(**{f"{field}__startswith": _hyphenated(start)})[: SHOWN + 1])
+    found = list(fitting[: SHOWN + 1])
     if not found:
         raise CommandError(f"There is no {what} {text}. {hint}")
     if len(found) > 1:
@@ -137,6 +137,14 @@ def find(rows: QuerySet[M], field: str, text: str, *, what: str, hint: str) -> M
         more = ", …" if len(found) > SHOWN else ""
         raise CommandError(f"{text} fits several: {several}{more}. Type more of it.")
     return found[0]
+
+
+def starting(rows: QuerySet[M], field: str, text: str) -> QuerySet[M] | None:
+    """The rows whose id begins so; None where no id does."""
+    start = text.strip().lower().replace("-", "")
+    if not re.fullmatch(r"[0-9a-f]{1,32}", start):
+        return None
+    return rows.filter(**{f"{field}__startswith": _hyphenated(start)})
 
 
 def _hyphenated(start: str) -> str:

@@ -1,6 +1,7 @@
 """The operator's commands, on rows that the product made."""
 
 import asyncio
+import functools
 import io
 import json
 import subprocess
@@ -9,12 +10,14 @@ import uuid
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import OperationalError
 from redis.exceptions import ConnectionError as RedisAway
 
 from agentsite.environment import BASE_DIR
 from agentsite.nodes import base_env
 from chat import actions, terminal
-from chat.management import forms
+from chat.management import forms, look
+from chat.management.completing import candidates
 from coordination import endings, inbox, leases, panel
 from coordination.conf import conf
 from coordination.db import db
@@ -363,3 +366,82 @@ def test_a_table_keeps_its_columns_under_wide_characters():
     first, second = terminal.table(("A", "B"), [("研究", "x")])
     assert (first, second) == ("A     B", "研究  x")
     assert terminal.one_line("研究员" * 5, 7) == "研究员…"
+
+
+# -- looking again and again ----------------------------------------------------------------------
+
+
+async def test_a_watch_into_a_pipe_writes_look_after_look(chat, monkeypatch):
+    looks = iter([None, KeyboardInterrupt])
+    monkeypatch.setattr(look.time, "sleep", lambda _pause: _raise(next(looks)))
+    await posted(chat)
+    out, code = await command("agents", "--watch", "--json")
+    first, second = map(json.loads, out.splitlines())
+    assert (code, first, first[0]["session"]) == (0, second, str(chat.pk))
+
+
+def _raise(what):
+    if what:
+        raise what
+
+
+async def test_a_watch_outlives_the_database_and_says_so(chat, monkeypatch):
+    there = iter([True, False, True])  # the second is the first look that is shown
+    looks = iter([None, KeyboardInterrupt])
+    monkeypatch.setattr(look.time, "sleep", lambda _pause: _raise(next(looks)))
+    busy_sessions = terminal.busy_sessions
+
+    def asked():
+        if next(there):
+            return busy_sessions()
+        raise OperationalError("gone away")
+
+    monkeypatch.setattr(terminal, "busy_sessions", asked)
+    await posted(chat)
+    out, code = await command("agents", "--watch")
+    assert code == 0
+    assert "The database does not answer: gone away" in out.splitlines()[0]
+    assert str(chat.pk) in out
+
+
+async def test_what_is_asked_wrongly_is_said_before_a_watch_begins(chat):
+    with pytest.raises(CommandError, match="There is no session"):
+        await command("agents", "ffffffff", "--watch")
+    with pytest.raises(CommandError, match=r"from 0\.1 to 3600"):
+        await command("agents", "--watch", "--every", "0")
+
+
+# -- Tab ------------------------------------------------------------------------------------------
+
+
+async def test_tab_offers_commands_options_and_ids(chat, alice):
+    offered = functools.partial(db, candidates)
+    assert await offered(["interr"]) == ["interrupt"]
+    assert "--json" in await offered(["leases", "--"])
+    assert await offered(["no_such_command", ""]) == []
+    start = str(chat.pk)[:4]
+    for words in (["agents", start], ["interrupt", start], ["leases", "--all", "--session", start]):
+        assert await offered(words) == [str(chat.pk)]
+    assert await offered(["agents", str(chat.pk), ""]) == []
+    assert await offered(["interrupt", start, "--agent", "res"]) == ["researcher"]
+    assert await offered(["api_token", "al"]) == ["alice"]
+    assert await offered(["agents", "not an id"]) == []
+    _, task, _ = await delegated(chat)
+    assert await offered(["chain", ""]) == [str(task.pk)]
+    other = await actions.create_session(alice)
+    assert await offered(["agents", ""]) == [str(chat.pk)]  # at rest, unless it is asked for
+    assert await offered(["agents", str(other.pk)[:6]]) == [str(other.pk)]
+
+
+@pytest.mark.parametrize("typed", [["./manage.py"], ["some/python3", "some/manage.py"]])
+def test_tab_completes_in_bash(tmp_path, typed):
+    env = base_env(DJANGO_SECRET_KEY="k" * 50, AGENTSITE_VAR=str(tmp_path))
+    words = [*typed, "leases", "--al"]
+    script = (
+        f"source <({' '.join(MANAGE)} completion); COMP_WORDS=({' '.join(words)}); "
+        f'COMP_CWORD={len(words) - 1}; _agentsite_complete; echo "${{COMPREPLY[@]}}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "--all\n"

@@ -19,6 +19,7 @@ from django.core.management import CommandError, call_command
 
 from agentsite.environment import BASE_DIR
 from agentsite.nodes import WorkerNode, base_env
+from chat.management import look
 from tests.clients import EVENT
 
 MANAGE = [sys.executable, str(BASE_DIR / "manage.py")]
@@ -311,48 +312,76 @@ def test_ctrl_c_in_one_window_is_seen_in_the_other(slow):
         assert window.end() == 130  # over a pipe: how its last turn ended
 
 
-def test_at_a_terminal_it_prompts_edits_colours_and_leaves_it_as_it_was(slow):
-    controller, tty = pty.openpty()
-    before = termios.tcgetattr(tty)
-    env = {**slow.env, "TERM": "xterm"}
-    process = subprocess.Popen(
-        [*MANAGE, "chat"],
-        env=env,
-        stdin=tty,
-        stdout=tty,
-        stderr=tty,
-        start_new_session=True,
-        preexec_fn=_take_terminal,
-    )
-    said = ""
+class Terminal:
+    """A command at a terminal of its own."""
 
-    def wait_for(text):
-        nonlocal said
+    def __init__(self, site, *argv):
+        self._controller, self._tty = pty.openpty()
+        self._before = termios.tcgetattr(self._tty)
+        self.process = subprocess.Popen(
+            [*MANAGE, *argv],
+            env={**site.env, "TERM": "xterm"},
+            stdin=self._tty,
+            stdout=self._tty,
+            stderr=self._tty,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+        )
+        self._said = ""
+
+    def wait_for(self, text):
+        """What was said up to there; the next look begins after it."""
         deadline = time.monotonic() + 30
-        while text not in said:
-            assert time.monotonic() < deadline, said
-            said += os.read(controller, 65536).decode(errors="replace")
-        said = said.partition(text)[2]
+        while text not in self._said:
+            assert time.monotonic() < deadline, self._said
+            self._said += os.read(self._controller, 65536).decode(errors="replace")
+        before, _, self._said = self._said.partition(text)
+        return before
 
-    wait_for("you> ")
-    os.write(controller, b"lomg\x7f\x7fng\r")
-    wait_for("2. A stopped")
-    os.write(controller, b"\x03")
-    wait_for("Stopped. What can I help you with next?")
-    wait_for("you> ")
-    os.write(controller, b"ask confirm\r")
-    wait_for("> ")
-    os.write(controller, b"\x03")  # the question is withdrawn; the line is a message again
-    wait_for("you> ")
-    os.write(controller, "你好\r".encode())
-    wait_for("你好！")
-    wait_for("you> ")
-    os.write(controller, b"\x04")
-    wait_for("To go on: manage.py chat ")
-    assert process.wait(20) == 0
-    assert termios.tcgetattr(tty) == before
-    os.close(controller)
-    os.close(tty)
+    def type(self, text):
+        os.write(self._controller, text.encode())
+
+    def end(self):
+        """The exit code; the terminal must be as it was."""
+        code = self.process.wait(20)
+        assert termios.tcgetattr(self._tty) == self._before
+        os.close(self._controller)
+        os.close(self._tty)
+        return code
+
+
+def test_at_a_terminal_it_prompts_edits_colours_and_leaves_it_as_it_was(slow):
+    talk = Terminal(slow, "chat")
+    talk.wait_for("you> ")
+    talk.type("lomg\x7f\x7fng\r")
+    talk.wait_for("2. A stopped")
+    talk.type("\x03")
+    talk.wait_for("Stopped. What can I help you with next?")
+    talk.wait_for("you> ")
+    talk.type("ask confirm\r")
+    talk.wait_for("> ")
+    talk.type("\x03")  # the question is withdrawn; the line is a message again
+    talk.wait_for("you> ")
+    talk.type("你好\r")
+    talk.wait_for("你好！")
+    talk.wait_for("you> ")
+    talk.type("\x04")
+    talk.wait_for("To go on: manage.py chat ")
+    assert talk.end() == 0
+
+
+@pytest.mark.parametrize("leave", ["\x03", signal.SIGTERM])
+def test_a_watch_has_a_screen_of_its_own_and_gives_the_other_back(quick, leave):
+    watch = Terminal(quick, "leases", "--watch", "--every", "0.1")
+    watch.wait_for(look.SECOND_SCREEN)
+    for _look in range(2):
+        watch.wait_for("There is no lease: nobody executes a run.")
+    if leave == "\x03":
+        watch.type(leave)
+    else:
+        watch.process.send_signal(leave)
+    watch.wait_for(look.FIRST_SCREEN)
+    assert watch.end() == (0 if leave == "\x03" else 128 + leave)
 
 
 def _take_terminal():

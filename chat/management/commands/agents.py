@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import datetime as dt
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import Any
 
 from chat import terminal
+from chat.management.look import LookCommand
 from chat.models import ChatSession
 from coordination import panel
 
 HEAD = ("AGENT", "STATUS", "REASON", "BEAT", "PROGRESS", "EPOCH", "RUNNER", "RUN", "TASK")
 
 
-class Command(terminal.TerminalCommand):
+class Command(LookCommand):
     help = "The agents of a session, or of every session in which something has not ended."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "session", nargs="?", help="its id, or a start of it that fits no other"
         )
-        self.add_json(parser)
+        super().add_arguments(parser)
 
-    def handle(self, *, session: str | None, **options: Any) -> None:
+    def look(self, *, session: str | None, **options: Any) -> list[dict[str, Any]]:
         chats = [terminal.find_session(session)] if session else terminal.busy_sessions()
-        found = [(chat, self._describe(chat)) for chat in chats]
-        if options["json"]:
-            self.dump([about for _, about in found])
-            return
+        return [self._describe(chat) for chat in chats]
+
+    def lines(self, found: list[dict[str, Any]], **options: Any) -> Iterator[str]:
         if not found:
-            self.stdout.write("Nothing is under way in any session.")
+            yield "Nothing is under way in any session."
         now = terminal.database_now()
-        for number, (_, about) in enumerate(found):
+        for number, about in enumerate(found):
             if number:
-                self.stdout.write("")
-            self._say(about, now)
+                yield ""
+            yield from self._session(about, now)
 
     def _describe(self, chat: ChatSession) -> dict[str, Any]:
         status, run_id = panel.session_status(chat.pk)
@@ -48,20 +49,16 @@ class Command(terminal.TerminalCommand):
             "agents": panel.agents(chat.pk),
         }
 
-    def _say(self, about: dict[str, Any], now: dt.datetime) -> None:
+    def _session(self, about: dict[str, Any], now: dt.datetime) -> Iterator[str]:
         title = terminal.one_line(about["title"] or "(untitled)", 50)
         deleted = ", deleted" if about["deleted"] else ""
-        self.stdout.write(
-            self.style.MIGRATE_HEADING(
-                f"{about['session']}  {about['status']}  {title}  ({about['owner']}{deleted})"
-            )
+        yield self.style.MIGRATE_HEADING(
+            f"{about['session']}  {about['status']}  {title}  ({about['owner']}{deleted})"
         )
-        if not about["agents"]:
-            self.stdout.write("No agent has worked here yet.")
-            return
-        rows = [self._row(agent, now) for agent in about["agents"]]
-        for line in terminal.table(HEAD, rows):
-            self.stdout.write(line)
+        if about["agents"]:
+            yield from terminal.table(HEAD, [self._row(agent, now) for agent in about["agents"]])
+        else:
+            yield "No agent has worked here yet."
 
     def _row(self, agent: dict[str, Any], now: dt.datetime) -> list[terminal.Cell]:
         style = self.status_style(agent["status"], agent["reason"] or "")

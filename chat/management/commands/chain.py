@@ -8,27 +8,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from chat import snapshots, terminal
+from chat.management.look import LookCommand
 
 PREVIEW = 60  # columns of a message's text
 
 
-class Command(terminal.TerminalCommand):
+class Command(LookCommand):
     help = "The tree of replies that holds a message between agents, its root first."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("message", help="its id, or a start of it that fits no other")
         parser.add_argument("--full", action="store_true", help="the whole texts")
-        self.add_json(parser)
+        super().add_arguments(parser)
 
-    def handle(self, *, message: str, full: bool, **options: Any) -> None:
+    def look(self, *, message: str, **options: Any) -> dict[str, Any]:
         found = terminal.find_message(message)
         root = snapshots.reply_chain(found.session_id, found.pk)
-        if options["json"]:
-            self.dump({"session": str(found.session_id), "message": str(found.pk), "root": root})
-            return
-        self.stdout.write(f"session {found.session_id}")
-        for line in self._lines(root, asked=str(found.pk), full=full):
-            self.stdout.write(line)
+        return {"session": str(found.session_id), "message": str(found.pk), "root": root}
+
+    def lines(self, found: dict[str, Any], *, full: bool, **options: Any) -> Iterator[str]:
+        yield f"session {found['session']}"
+        yield from self._lines(found["root"], asked=found["message"], full=full)
 
     def _lines(
         self,
