@@ -516,3 +516,18 @@ def test_tokens_are_listed_without_their_secret_and_revoked_once(capsys):
         call_command("api_token", "dave", "--revoke", str(robot.pk))
     robot.refresh_from_db()
     assert robot.is_valid
+
+
+def test_tokens_are_told_to_programs(capsys):
+    def told(*argv):
+        call_command("api_token", "carol", "--create", "--json", *argv)
+        return json.loads(capsys.readouterr().out)
+
+    made = told("--name", "robot", "--expires", "30d")
+    secret = made.pop("token")
+    assert ApiToken.objects.get(pk=made["id"]).digest == digest(secret)
+    assert (made["name"], made["scope"], made["state"]) == ("robot", "write", "valid")
+    assert told("--list") == [made]
+    revoked = told("--revoke", str(made["id"]))
+    assert (revoked["state"], revoked["revoked_now"]) == ("revoked", True)
+    assert told("--revoke", str(made["id"])) == {**revoked, "revoked_now": False}

@@ -1,7 +1,6 @@
 """The operator's commands, on rows that the product made."""
 
 import asyncio
-import functools
 import io
 import json
 import subprocess
@@ -415,7 +414,9 @@ async def test_what_is_asked_wrongly_is_said_before_a_watch_begins(chat):
 
 
 async def test_tab_offers_commands_options_and_ids(chat, alice):
-    offered = functools.partial(db, candidates)
+    def offered(words):
+        return db(candidates, words)
+
     assert await offered(["interr"]) == ["interrupt"]
     assert "--json" in await offered(["leases", "--"])
     assert await offered(["no_such_command", ""]) == []

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from chat import terminal
-from chat.models import ApiToken
+from chat.models import ApiToken, digest
 
 HEAD = ("ID", "NAME", "SCOPE", "STATE", "CREATED", "LAST USED", "EXPIRES")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -37,19 +37,18 @@ class Command(terminal.TerminalCommand):
         )
         parser.add_argument("--list", action="store_true", help="show the user's tokens instead")
         parser.add_argument("--revoke", type=int, metavar="ID", help="end this token instead")
+        self.add_json(parser)
 
     def handle(self, *, user: str, create: bool, **options: Any) -> None:
         found = self._user(user, create=create)
         if options["list"]:
-            self._list(found)
+            self._list(found, as_json=options["json"])
         elif options["revoke"] is not None:
-            self._revoke(found, options["revoke"])
+            self._revoke(found, options["revoke"], as_json=options["json"])
         elif len(options["name"]) > NAME_CHARS:
             raise CommandError(f"--name: at most {NAME_CHARS} characters")
         else:
-            self.stdout.write(
-                ApiToken.issue(found, options["name"], options["scope"], options["expires"])
-            )
+            self._issue(found, **options)
 
     def _user(self, name: str, *, create: bool) -> User:
         users = get_user_model().objects
@@ -58,28 +57,60 @@ class Command(terminal.TerminalCommand):
             raise CommandError(f"There is no user {name!r}. --create makes one.")
         return found or users.create_user(name)  # without a usable password
 
-    def _list(self, user: User) -> None:
+    def _issue(
+        self, user: User, *, name: str, scope: str, expires: dt.timedelta | None, **options: Any
+    ) -> None:
+        secret = ApiToken.issue(user, name, scope, expires)
+        if options["json"]:
+            token = ApiToken.objects.get(digest=digest(secret))
+            self.dump({**_describe(token), "token": secret})
+        else:
+            self.stdout.write(secret)
+
+    def _list(self, user: User, *, as_json: bool) -> None:
         tokens = ApiToken.objects.filter(user=user).order_by("pk")
+        if as_json:
+            self.dump([_describe(token) for token in tokens])
+            return
         for line in terminal.table(HEAD, [self._row(token) for token in tokens]):
             self.stdout.write(line)
 
     def _row(self, token: ApiToken) -> list[terminal.Cell]:
-        state = "valid" if token.is_valid else "revoked" if token.revoked_at else "expired"
         times = (token.created_at, token.last_used_at, token.expires_at)
         return [
             str(token.pk),
             token.name or "-",
             token.scope,
-            (state, self.style.SUCCESS if token.is_valid else self.style.WARNING),
+            (_state(token), self.style.SUCCESS if token.is_valid else self.style.WARNING),
             *(at.strftime("%Y-%m-%d %H:%M") if at else "-" for at in times),
         ]
 
-    def _revoke(self, user: User, pk: int) -> None:
+    def _revoke(self, user: User, pk: int, *, as_json: bool) -> None:
         token = ApiToken.objects.filter(user=user, pk=pk).first()
         if token is None:
             raise CommandError(f"{user} has no token {pk}. --list shows the tokens.")
         ended = token.revoke()
-        self.stdout.write(f"Token {pk} {'is revoked' if ended else 'was revoked before'}.")
+        if as_json:
+            token.refresh_from_db()
+            self.dump({**_describe(token), "revoked_now": ended})
+        else:
+            self.stdout.write(f"Token {pk} {'is revoked' if ended else 'was revoked before'}.")
+
+
+def _state(token: ApiToken) -> str:
+    return "valid" if token.is_valid else "revoked" if token.revoked_at else "expired"
+
+
+def _describe(token: ApiToken) -> dict[str, Any]:
+    times = ("created_at", "last_used_at", "expires_at", "revoked_at")
+    moments = {name: getattr(token, name) for name in times}
+    return {
+        "id": token.pk,
+        "name": token.name,
+        "scope": token.scope,
+        "state": _state(token),
+        **{name: at.isoformat() if at else None for name, at in moments.items()},
+    }
 
 
 def _life(text: str) -> dt.timedelta:
