@@ -25,6 +25,7 @@ from chat.tools.base import Await, Outcome, TakeIn, Value
 from coordination import events, inbox, rendezvous, runs, suspensions, texts, vocabulary
 from coordination.errors import Fenced
 from coordination.models import InboxMessage, Question, Run, Session, Wait
+from coordination.prepared import Insert, Rows, Values, given
 from coordination.suspensions import Ask
 from coordination.transactions import unit_of_work
 
@@ -55,10 +56,17 @@ class Call:
 # -- rows to model messages ------------------------------------------------------------------
 
 
+_CONVERSATION = Rows(
+    lambda: Message.objects.filter(
+        session_id=given("session"), agent_id=given("agent"), position__isnull=False
+    ).order_by("position")
+)
+_INSERT = Insert(Message)
+
+
 def conversation(session_id: uuid.UUID, agent_id: str) -> list[Message]:
     """The agent's messages in order, without those that wait in the queue."""
-    rows = Message.objects.filter(session_id=session_id, agent_id=agent_id, position__isnull=False)
-    return list(rows.order_by("position"))
+    return _CONVERSATION(session=session_id, agent=agent_id)
 
 
 def history(rows: Iterable[Message]) -> list[ModelMessage]:
@@ -163,16 +171,26 @@ def _with_valid_arguments(call: Any) -> Any:
 # -- what a run reads ------------------------------------------------------------------------
 
 
+_MAY_BEGIN = Values(
+    lambda: runs.owned_and_wanted().annotate(mail=Exists(inbox.waiting())).values_list("mail")
+)
+
+
 def look_before_model_call(run: Run) -> bool:
     """Read the row before a model call: may it begin? True if messages wait to be taken in.
 
     Raises Fenced where the run is to stop or belongs to somebody else.
     """
-    may_begin = runs.still_owned(run).annotate(mail=Exists(inbox.waiting_for(run)))
-    mail = may_begin.values_list("mail", flat=True).first()
-    if mail is None:
+    seen = _MAY_BEGIN(
+        run=run.pk,
+        epoch=run.epoch,
+        session=run.session_id,
+        agent=run.agent_id,
+        task=run.task_id,
+    )
+    if not seen:
         raise Fenced
-    return mail
+    return bool(seen[0][0])
 
 
 def take_in(run: Run) -> list[Message]:
@@ -238,7 +256,7 @@ def _add(
     status: str = Message.Status.COMPLETE,
     model_json: str = "",
 ) -> Message:
-    return Message.objects.create(
+    row = Message(
         id=message_id or uuid.uuid4(),
         session_id=session.pk,
         agent_id=run.agent_id,
@@ -250,6 +268,8 @@ def _add(
         parts=parts,
         model_json=model_json,
     )
+    _INSERT(row)
+    return row
 
 
 # -- text that can be kept --------------------------------------------------------------------
@@ -474,9 +494,14 @@ def collect(run: Run, calls: Sequence[Call]) -> tuple[list[Message], list[Call]]
     return rows, to_make
 
 
+_ASKED = Rows(
+    lambda: Question.objects.filter(run=given("run"), tool_call_id=given("call")).order_by("pk")[:1]
+)
+
+
 def _suspension_result(run: Run, call: Call) -> Any:
     """What became of the call's suspension; a Call where it is now to be made."""
-    question = Question.objects.filter(run=run, tool_call_id=call.call_id).first()
+    question = _ASKED.first(run=run.pk, call=call.call_id)
     if question is not None:
         return _approved(question, call) if question.approval else _answer(question)
     outcomes = [outcome.as_json() for outcome in rendezvous.collect(run, call.call_id)]

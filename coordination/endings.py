@@ -266,7 +266,7 @@ def handed_over(run: Run, *, by: str) -> bool:
 
 def _held_run(lease: Lease) -> Run | None:
     """The run, if it is still owned under this lease's epoch."""
-    return Run.objects.filter(pk=lease.run_id, epoch=lease.epoch, status__in=Run.OWNED).first()
+    return runs.OWNED.first(run=lease.run_id, epoch=lease.epoch)
 
 
 @unit_of_work

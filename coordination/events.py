@@ -34,12 +34,22 @@ from .conf import conf
 from .db import RETRY_PAUSE, atomic, db
 from .errors import Fenced
 from .models import Event, Run, Session
+from .prepared import Insert, Values, given
 from .vocabulary import AguiEvent
 
 log = logging.getLogger(__name__)
 
 RESTS = 3  # a busy writer commits for a quarter of its time: the rest is the models' and readers'
 LONGEST_REST = 0.05  # seconds: where a commit itself is slow, waiting thrice as long saves nothing
+
+_INSERT = Insert(Event)
+_UNSAVED = Values(
+    lambda: (
+        Event.objects.filter(session_id=given("session"), seq__gt=given("seq"), run_id=given("run"))
+        .order_by("seq")
+        .values_list("data")
+    )
+)
 
 MERGED = {  # the types whose neighbours of one id become one row: the field that joins them
     "TEXT_MESSAGE_CONTENT": "messageId",
@@ -143,8 +153,8 @@ def _fold_call(items: OpenItems, event: AguiEvent) -> None:
 
 def unsaved(run: Run) -> OpenItems:
     """What the run has logged since its last saved step."""
-    rows = Event.objects.filter(session_id=run.session_id, seq__gt=run.saved_seq, run_id=run.pk)
-    return fold(json.loads(data) for data in rows.order_by("seq").values_list("data", flat=True))
+    rows = _UNSAVED(session=run.session_id, seq=run.saved_seq, run=run.pk)
+    return fold(json.loads(data) for (data,) in rows)
 
 
 # -- writing inside a transition -------------------------------------------------------------
@@ -188,7 +198,7 @@ def write_pending(session: Session) -> None:
     if not pending:
         return
     rows = _number(session, pending)
-    Event.objects.bulk_create(rows)
+    _INSERT(*rows)
     _wake(session.pk, rows)
 
 

@@ -17,10 +17,12 @@ from . import events, rendezvous, runs, vocabulary, worklog
 from .conf import conf
 from .errors import Conflict, Invalid
 from .models import InboxMessage, Run, Session
+from .prepared import Insert, Rows, Values, given
 from .texts import dead_letter, discarded, missing_results
 from .transactions import locked, unit_of_work
 
 TASKS = (InboxMessage.Kind.TASK, InboxMessage.Kind.REVISION)
+_INSERT = Insert(InboxMessage)
 
 
 def send_task(
@@ -141,7 +143,7 @@ def post_result(
     stopped = asker is not None and (asker.stop_requested_at or asker.status == "interrupted")
     if stopped:
         message.state = InboxMessage.State.DISCARDED
-    message.save(force_insert=True)
+    _INSERT(message)
     events.append(session, run, vocabulary.inbox_written(message))
     if stopped:
         worklog.write(session, "result_discarded", discarded(session), run=run)
@@ -155,15 +157,20 @@ def deliverable(run: Run) -> list[InboxMessage]:
 
     Its own task; and what else waits for its agent, but for the tasks of other runs.
     """
-    return list(waiting_for(run).order_by("position"))
+    return _WAITING(session=run.session_id, agent=run.agent_id, task=run.task_id)
 
 
-def waiting_for(run: Run) -> QuerySet[InboxMessage]:
-    """The rows of ``deliverable``, in no order."""
+def waiting() -> QuerySet[InboxMessage]:
+    """The rows of ``deliverable``, in no order, of a run of which are given: its session, its
+    agent and its task.
+    """
     pending = InboxMessage.objects.filter(
-        session_id=run.session_id, recipient=run.agent_id, state=InboxMessage.State.PENDING
+        session_id=given("session"), recipient=given("agent"), state=InboxMessage.State.PENDING
     )
-    return pending.filter(~Q(kind__in=TASKS) | Q(pk=run.task_id))
+    return pending.filter(~Q(kind__in=TASKS) | Q(pk=given("task")))
+
+
+_WAITING = Rows(lambda: waiting().order_by("position"))
 
 
 @unit_of_work
@@ -216,7 +223,12 @@ def redeliver(message: InboxMessage, *, by: str) -> bool:
 
 def is_outstanding(task_id: uuid.UUID) -> bool:
     """True while the task has no accepted result."""
-    return not InboxMessage.objects.filter(accepted_for_id=task_id).exists()
+    return not _ACCEPTED(task=task_id)
+
+
+_ACCEPTED = Values(
+    lambda: InboxMessage.objects.filter(accepted_for=given("task")).values_list("pk")
+)
 
 
 def discard_for(session: Session, run: Run) -> None:

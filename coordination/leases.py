@@ -27,6 +27,7 @@ from redis.exceptions import RedisError
 
 from .conf import conf
 from .models import Lease, Run, Session
+from .prepared import Values, given
 from .transactions import unit_of_work
 
 log = logging.getLogger(__name__)
@@ -108,9 +109,15 @@ def database_now() -> dt.datetime | None:
 
 def held_before(run: Run) -> float:
     """Seconds for which earlier claims have executed this run; what it waited for is not in it."""
-    closed = Lease.objects.filter(run=run, released_at__isnull=False)
-    spans = closed.values_list("acquired_at", "released_at")
-    return sum((end - begin).total_seconds() for begin, end in spans if end is not None)
+    spans = [end - begin for begin, end in _SPANS(run=run.pk)]
+    return sum(spans, dt.timedelta()).total_seconds()
+
+
+_SPANS = Values(
+    lambda: Lease.objects.filter(run=given("run"), released_at__isnull=False).values_list(
+        "acquired_at", "released_at"
+    )
+)
 
 
 def open_nodes() -> dict[str, int]:

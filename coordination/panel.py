@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
-from django.db.models import FilteredRelation, Max, Q
+from django.db.models import FilteredRelation, Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from . import events, vocabulary
 from .models import Question, Run, Session
+from .prepared import Values, given
+
+COLUMNS = (
+    *("pk", "agent_id", "parent_id", "status", "reason", "last_progress_at", "task_id"),
+    *("held__runner_id", "held__epoch", "held__beat_at", "held__expires_at"),
+)
 
 
 def _iso(at: dt.datetime | None) -> str | None:
@@ -20,13 +26,14 @@ def _iso(at: dt.datetime | None) -> str | None:
 
 def agents(session_id: uuid.UUID) -> list[dict[str, Any]]:
     """The ``agents`` of the snapshot, in order of first appearance."""
-    return [_agent(row) for row in _newest_runs(session_id)]
+    rows = _NEWEST(session=session_id)
+    return [_agent(dict(zip(COLUMNS, row, strict=True))) for row in rows]
 
 
-def _newest_runs(session_id: uuid.UUID) -> Iterable[dict[str, Any]]:
+def _newest_runs() -> QuerySet[Run, tuple[Any, ...]]:
     """One run per agent, with its lease: the one that holds its lane, else the newest begun."""
     begun = Q(lane__isnull=False) | Q(started_at__isnull=False)
-    of_session = Run.objects.filter(session_id=session_id)
+    of_session = Run.objects.filter(session_id=given("session"))
     positions = (
         of_session.exclude(status=Run.Status.QUEUED, lane=None)
         .values("agent_id")
@@ -35,11 +42,10 @@ def _newest_runs(session_id: uuid.UUID) -> Iterable[dict[str, Any]]:
     )
     held = FilteredRelation("leases", condition=Q(leases__released_at=None))
     rows = of_session.filter(position__in=positions).annotate(held=held)
-    newest: Iterable[dict[str, Any]] = rows.order_by("depth", "agent_id").values(
-        *("pk", "agent_id", "parent_id", "status", "reason", "last_progress_at", "task_id"),
-        *("held__runner_id", "held__epoch", "held__beat_at", "held__expires_at"),
-    )
-    return newest
+    return rows.order_by("depth", "agent_id").values_list(*COLUMNS)
+
+
+_NEWEST = Values(_newest_runs)
 
 
 def _agent(row: dict[str, Any]) -> dict[str, Any]:

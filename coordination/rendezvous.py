@@ -23,6 +23,7 @@ from . import runs
 from .conf import conf
 from .errors import NotFound
 from .models import InboxMessage, Question, Run, Session, Wait, WaitItem
+from .prepared import Rows, given
 from .transactions import locked, unit_of_work
 
 TAIL = ""  # the tool_call_id of a wait that belongs to the end of a turn
@@ -127,13 +128,18 @@ def withdraw(run: Run) -> None:
     Wait.objects.filter(run=run, closed_at=None).update(closed_at=Now())
 
 
+_NEWEST = Rows(
+    lambda: Wait.objects.filter(run=given("run"), tool_call_id=given("call")).order_by("-pk")[:1]
+)
+
+
 def collect(run: Run, tool_call_id: str) -> list[Outcome]:
     """What the newest wait of this call brought, taking its results out of the inbox.
 
     Call it in the transaction that appends the outcomes to the memory: a result is acked exactly
     where it is used. One that was delivered by another way meanwhile is reported again, not lost.
     """
-    wait = Wait.objects.filter(run=run, tool_call_id=tool_call_id).order_by("-pk").first()
+    wait = _NEWEST.first(run=run.pk, call=tool_call_id)
     if wait is None:
         return []
     outcomes = []

@@ -22,8 +22,33 @@ from .conf import conf
 from .errors import Conflict, Fenced
 from .models import InboxMessage, Lease, Question, Run, Session, Wait
 from .models.run import RunQuerySet
+from .prepared import Rows, Update, Values, given
 from .signals import run_ready
 from .transactions import locked, unit_of_work
+
+OWNED = Rows(
+    lambda: Run.objects.filter(pk=given("run"), epoch=given("epoch"), status__in=Run.OWNED)
+)
+"""The run, while it is owned under this epoch."""
+
+_QUEUED = Rows(lambda: Run.objects.filter(pk=given("run"), status=Run.Status.QUEUED))
+_NEXT = Rows(
+    lambda: Run.objects.filter(
+        session=given("session"), agent_id=given("agent"), status=Run.Status.QUEUED, lane=None
+    ).order_by("position")[:1]
+)
+_ASKING = Values(
+    lambda: Question.objects.filter(run=given("run"), state=Question.State.OPEN).values_list("pk")
+)
+_WAITING = Values(lambda: Wait.objects.filter(run=given("run"), closed_at=None).values_list("pk"))
+_SAVED = Update(
+    lambda: Run.objects.filter(pk=given("run")),
+    saved_seq=given("seq"),
+    attempts=given("attempts"),
+    usage=given("usage"),
+    last_progress_at=Now(),
+)
+_ANNOUNCE = Update(lambda: Run.objects.filter(pk=given("run")), announced=given("announced"))
 
 
 def start(
@@ -73,8 +98,7 @@ def make_ready(session: Session, run: Run, *, has_waited: bool) -> None:
 
 def pass_lane(session: Session, agent_id: str) -> Run | None:
     """Give a free lane to the agent's next queued run, if there is one."""
-    queued = Run.objects.filter(session=session, agent_id=agent_id, status=Run.Status.QUEUED)
-    following = queued.filter(lane=None).order_by("position").first()
+    following = _NEXT.first(session=session.pk, agent=agent_id)
     if following is None or not following.take_lane():
         return None
     make_ready(session, following, has_waited=True)
@@ -119,7 +143,7 @@ def claimable(limit: int, *, idle: bool) -> list[Claimable]:
 def claim(run_id: uuid.UUID, session_id: uuid.UUID, runner_id: str, node_id: str) -> Run | None:
     """Own a queued run under a new epoch and lease; None when another runner was faster."""
     with locked(session_id) as session:
-        run = Run.objects.filter(pk=run_id, status=Run.Status.QUEUED).first()
+        run = _QUEUED.first(run=run_id)
         if run is None or not run.claim(runner_id):
             return None
         Lease.objects.create(
@@ -184,7 +208,7 @@ def announce(session: Session, run: Run) -> None:
 
 def set_announced(run: Run, announced: bool) -> None:
     """Note whether the run's START stands open in the log."""
-    Run.objects.filter(pk=run.pk).update(announced=announced)
+    _ANNOUNCE(run=run.pk, announced=announced)
     run.announced = announced
 
 
@@ -196,7 +220,7 @@ def owned(run: Run, *, though_stopped: bool = False) -> Iterator[tuple[Session, 
     in the log must not go on in the memory.
     """
     with locked(run.session_id) as session:
-        fresh = Run.objects.filter(pk=run.pk, epoch=run.epoch, status__in=Run.OWNED).first()
+        fresh = OWNED.first(run=run.pk, epoch=run.epoch)
         if fresh is None or (fresh.stop_requested_at and not though_stopped):
             raise Fenced
         yield session, fresh
@@ -204,15 +228,17 @@ def owned(run: Run, *, though_stopped: bool = False) -> Iterator[tuple[Session, 
 
 def check_owned(run: Run) -> None:
     """One look at the row before a call begins. Raises Fenced where it may not."""
-    if not still_owned(run).exists():
+    if not _MAY_CALL(run=run.pk, epoch=run.epoch):
         raise Fenced
 
 
-def still_owned(run: Run) -> RunQuerySet:
-    """The row, while it is owned under this epoch and not to stop."""
-    return Run.objects.filter(
-        pk=run.pk, epoch=run.epoch, status__in=Run.OWNED, stop_requested_at=None
-    )
+def owned_and_wanted() -> RunQuerySet:
+    """The row of a run of which are given its id and epoch: while it is owned and not to stop."""
+    owned = Run.objects.filter(pk=given("run"), epoch=given("epoch"), status__in=Run.OWNED)
+    return owned.filter(stop_requested_at=None)
+
+
+_MAY_CALL = Values(lambda: owned_and_wanted().values_list("pk"))
 
 
 def mark_saved(session: Session, run: Run, usage: dict[str, Any] | None = None) -> None:
@@ -222,10 +248,9 @@ def mark_saved(session: Session, run: Run, usage: dict[str, Any] | None = None) 
     """
     run.saved_seq = session.last_seq + events.pending_count(session)
     run.attempts = 1
-    run.last_progress_at = Now()
     if usage is not None:
         run.usage = usage
-    run.save(update_fields=["saved_seq", "attempts", "last_progress_at", "usage"])
+    _SAVED(run=run.pk, seq=run.saved_seq, attempts=run.attempts, usage=run.usage)
 
 
 def forget_unsaved(session: Session, run: Run) -> None:
@@ -251,9 +276,7 @@ def park(session: Session, run: Run, status: str) -> bool:
 
 def resume_if_ready(session: Session, run: Run) -> bool:
     """Parked → queued once no question and no wait of the run is open."""
-    if Question.objects.filter(run=run, state=Question.State.OPEN).exists():
-        return False
-    if Wait.objects.filter(run=run, closed_at=None).exists():
+    if _ASKING(run=run.pk) or _WAITING(run=run.pk):
         return False
     if not run.move(Run.Status.QUEUED, frm=Run.PARKED, queued_at=Now()):
         return False

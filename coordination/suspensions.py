@@ -19,6 +19,7 @@ from . import events, rendezvous, runs, texts, usage, vocabulary, worklog
 from .conf import conf
 from .errors import Conflict, Invalid, NotFound
 from .models import Question, Run, Session
+from .prepared import Values, given
 from .transactions import locked, unit_of_work
 
 
@@ -256,12 +257,19 @@ def expire_due(limit: int = 100) -> int:
     return expired
 
 
+_OPEN = Values(
+    lambda: Question.objects.filter(
+        session=given("session"), state=Question.State.OPEN
+    ).values_list("pk")[:1]
+)
+
+
 def announce_suspension(session: Session, run: Run) -> None:
     """Where nothing of the tree moves any more but a person's answer, tell the readers so.
 
     AG-UI calls this a run finished with outcome ``interrupt``; an answer starts it again.
     """
-    if not Question.objects.filter(session=session, state=Question.State.OPEN).exists():
+    if not _OPEN(session=session.pk):
         return
     members = runs.tree(Run.objects.get(pk=run.root_id))
     root = members[-1]

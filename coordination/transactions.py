@@ -20,6 +20,7 @@ from . import events
 from .db import atomic
 from .errors import NotFound
 from .models import Session
+from .prepared import Rows, Update, given
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,6 +28,13 @@ T = TypeVar("T")
 ATTEMPTS = 6  # a collision is over in milliseconds; six in a row is an outage
 COLLISIONS = {1205, 1213, 1020}  # lock wait timeout, deadlock, changed since read (MariaDB 11.8)
 GONE_BEFORE_SENT = {2006, 4031}  # the connection was dead before the statement was sent
+
+_LOCKED = Rows(lambda: Session.objects.select_for_update().filter(pk=given("session")))
+_COUNT = Update(
+    lambda: Session.objects.filter(pk=given("session")),
+    last_seq=given("seq"),
+    last_position=given("position"),
+)
 
 
 def _is_transient(error: Exception) -> bool:
@@ -66,11 +74,11 @@ def locked(session_id: uuid.UUID) -> Iterator[Session]:
     Raises NotFound when there is no such session.
     """
     with atomic():
-        session = Session.objects.select_for_update().filter(pk=session_id).first()
+        session = _LOCKED.first(session=session_id)
         if session is None:
             raise NotFound("not_found", "There is no such session.")
         counted = session.last_seq, session.last_position
         yield session
         events.write_pending(session)
         if (session.last_seq, session.last_position) != counted:
-            session.save(update_fields=["last_seq", "last_position"])
+            _COUNT(session=session.pk, seq=session.last_seq, position=session.last_position)

@@ -6,10 +6,12 @@ import logging
 
 from . import events, vocabulary
 from .models import Run, Session, WorkLogEntry
+from .prepared import Insert
 
 log = logging.getLogger("agentsite.work")
 
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_INSERT = Insert(WorkLogEntry)
 
 
 def write(
@@ -17,13 +19,15 @@ def write(
 ) -> None:
     """Say what happened. With ``session`` (its row locked) readers see it as an event too."""
     agent_id = run.agent_id if run else ""
-    WorkLogEntry.objects.create(
-        session=session,
-        level=level,
-        kind=kind,
-        agent_id=agent_id,
-        run_id=run.pk if run else None,
-        text=text,
+    _INSERT(
+        WorkLogEntry(
+            session=session,
+            level=level,
+            kind=kind,
+            agent_id=agent_id,
+            run_id=run.pk if run else None,
+            text=text,
+        )
     )
     if session is not None:
         value = {

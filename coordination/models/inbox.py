@@ -16,6 +16,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from coordination.prepared import Update, given
+
 from .session import Session
 
 
@@ -84,9 +86,7 @@ class InboxMessage(models.Model):
 
         A dead letter may still be read by who waits for it; then it is delivered after all.
         """
-        unread = (self.State.PENDING, self.State.DEAD)
-        rows = InboxMessage.objects.filter(pk=self.pk, state__in=unread)
-        return rows.update(state=self.State.ACKED, delivered_at=Now(), acked_at=Now()) == 1
+        return _ACK(message=self.pk) == 1
 
     def bury(self) -> bool:
         """Pending → dead letter. True for the one call that buried it."""
@@ -97,3 +97,12 @@ class InboxMessage(models.Model):
         """Dead letter → pending, with all its tries; an operator's decision. True if this won."""
         rows = InboxMessage.objects.filter(pk=self.pk, state=self.State.DEAD)
         return rows.update(state=self.State.PENDING, deliveries=0) == 1
+
+
+_UNREAD = (InboxMessage.State.PENDING, InboxMessage.State.DEAD)
+_ACK = Update(
+    lambda: InboxMessage.objects.filter(pk=given("message"), state__in=_UNREAD),
+    state=InboxMessage.State.ACKED,
+    delivered_at=Now(),
+    acked_at=Now(),
+)

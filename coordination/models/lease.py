@@ -12,6 +12,8 @@ import uuid
 from django.db import models
 from django.db.models.functions import Now
 
+from coordination.prepared import Update, given
+
 from .run import Run
 
 
@@ -54,5 +56,12 @@ class Lease(models.Model):
     @classmethod
     def close(cls, run_id: uuid.UUID, epoch: int, end: str, *, by: str) -> bool:
         """Close the open lease of a run's epoch. True if there was one to close."""
-        rows = cls.objects.filter(run_id=run_id, epoch=epoch, released_at=None)
-        return rows.update(released_at=Now(), end=end, ended_by=by) == 1
+        return _CLOSE(run=run_id, epoch=epoch, end=end, by=by) == 1
+
+
+_CLOSE = Update(
+    lambda: Lease.objects.filter(run_id=given("run"), epoch=given("epoch"), released_at=None),
+    released_at=Now(),
+    end=given("end"),
+    ended_by=given("by"),
+)

@@ -17,6 +17,8 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from coordination.prepared import Update, given
+
 from .session import Session
 
 
@@ -143,20 +145,8 @@ class Run(models.Model):
     def claim(self, runner_id: str) -> bool:
         """Queued → running under a new epoch. True for the one runner that won."""
         now = timezone.now()
-        rows = Run.objects.filter(
-            pk=self.pk,
-            epoch=self.epoch,
-            status=self.Status.QUEUED,
-            lane__isnull=False,
-            stop_requested_at=None,
-        )
-        won = rows.update(
-            status=self.Status.RUNNING,
-            runner_id=runner_id,
-            epoch=F("epoch") + 1,
-            attempts=F("attempts") + 1,
-            started_at=self.started_at or now,
-            last_progress_at=Now(),
+        won = _CLAIM(
+            run=self.pk, epoch=self.epoch, runner=runner_id, started=self.started_at or now
         )
         if won:  # the row was read with the session locked, so the rest of it is as it was
             self.status, self.runner_id = self.Status.RUNNING, runner_id
@@ -190,3 +180,20 @@ class Run(models.Model):
             .unfinished()
             .update(stop_requested_at=Now(), stop_requested_by=by, stop_reason=reason)
         )
+
+
+_CLAIM = Update(
+    lambda: Run.objects.filter(
+        pk=given("run"),
+        epoch=given("epoch"),
+        status=Run.Status.QUEUED,
+        lane__isnull=False,
+        stop_requested_at=None,
+    ),
+    status=Run.Status.RUNNING,
+    runner_id=given("runner"),
+    epoch=F("epoch") + 1,
+    attempts=F("attempts") + 1,
+    started_at=given("started"),
+    last_progress_at=Now(),
+)
