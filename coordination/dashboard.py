@@ -2,8 +2,8 @@
 
 Numbers as they are now, by the database's clock; no HTML. Each question is one statement (a second
 one where more is stuck than is shown) that an index serves, and reads nothing of what ended long
-ago: the page costs the same after a hundred thousand runs. It judges nothing: "stuck" is what a
-person should look at, and guards and deadlines go on without it.
+ago: it costs the same after a hundred thousand runs. (Nodes alone have no index: they are few.) It
+judges nothing: "stuck" is what a person should look at; guards and deadlines go on without it.
 """
 
 from __future__ import annotations
@@ -75,10 +75,14 @@ class Node:
 
 
 def nodes() -> list[Node]:
-    """The nodes that were heard of last: those that live, then those that are gone."""
-    rows = as_of_now().order_by("-beat_at")[:NODES]
-    found = [node_of(row) for row in rows]
-    return sorted(found, key=lambda node: node.id if node.state == "alive" else "~")
+    """The nodes that were heard of last: those that live, the silent ones, those that have left."""
+    found = [node_of(row) for row in as_of_now().order_by("-beat_at")[:NODES]]
+    living = sorted((n for n in found if n.state == "alive"), key=lambda n: n.id)
+    return [
+        *living,
+        *(n for n in found if n.state == "silent"),
+        *(n for n in found if n.state == "left"),
+    ]
 
 
 def as_of_now() -> QuerySet[Any]:

@@ -154,7 +154,7 @@ def _node_table(nodes: list[dashboard.Node]) -> str:
 
 
 def _held(node: dashboard.Node) -> str:
-    if node.state == "left":
+    if node.state != "alive":  # what was held then is no news
         return NOTHING
     link = link_to_list(Lease, f"{node.runs} / {node.slots}", node_id=node.id, open="yes")
     return format_html(
@@ -165,7 +165,9 @@ def _held(node: dashboard.Node) -> str:
 
 def _runner_lines(node: dashboard.Node) -> str:
     """Its runners, and those that it should have and has not."""
-    missing = node.processes - len(node.runners) if node.state != "left" else 0
+    if node.state != "alive":
+        return NOTHING
+    missing = node.processes - len(node.runners)
     lines = [
         (
             "quiet" if runner.quiet > QUIET_LOOP else "turns",
@@ -179,8 +181,6 @@ def _runner_lines(node: dashboard.Node) -> str:
     if missing > 0:
         text = ngettext("%d runner is missing", "%d runners are missing", missing) % missing
         lines.append(("quiet", text))
-    if not lines:
-        return NOTHING
     return format_html("<ul>{}</ul>", format_html_join("", '<li class="loop-{}">{}</li>', lines))
 
 

@@ -9,13 +9,18 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from coordination import dashboard
 from coordination.models import Lease, WorkerNode
 
 from .windows import NOTHING, ReadOnlyAdmin, link_to_list, table
 
-STATES = {"alive": _("alive"), "silent": _("silent"), "left": _("has left")}
+STATES = {
+    "alive": pgettext_lazy("a worker node", "alive"),
+    "silent": pgettext_lazy("a worker node", "silent"),
+    "left": pgettext_lazy("a worker node", "left"),
+}
 
 
 @admin.register(WorkerNode)

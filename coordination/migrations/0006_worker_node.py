@@ -22,6 +22,5 @@ class Migration(migrations.Migration):
                 ("beat_at", models.DateTimeField()),
                 ("left_at", models.DateTimeField(null=True)),
             ],
-            options={"indexes": [models.Index(fields=["beat_at"], name="node_beat")]},
         ),
     ]

@@ -28,9 +28,6 @@ class WorkerNode(models.Model):
     beat_at = models.DateTimeField()
     left_at = models.DateTimeField(null=True)
 
-    class Meta:
-        indexes = [models.Index(fields=["beat_at"], name="node_beat")]
-
     def __str__(self) -> str:
         return f"{self.host} {self.pid}"
 
