@@ -40,6 +40,7 @@ async function refresh() {
 
 async function round() {
   await refresh();
+  clearTimeout(timer); // of another round, where the tab was hidden and shown meanwhile
   if (!document.hidden) timer = setTimeout(round, EVERY);
 }
 
