@@ -244,8 +244,8 @@ class Supervisor:
         """The node's own row. Nothing depends on it, so nothing fails with it."""
         try:
             await db(write, self.node_id)
-        except Exception:
-            log.warning("node_row_not_written", exc_info=True)
+        except Exception as error:  # noqa: BLE001
+            log.warning("node_row_not_written", extra={"error": repr(error)})
 
     async def _mirror(self, held: Sequence[leases.Held]) -> None:
         mirrored = await db(leases.mirror, held)

@@ -69,7 +69,6 @@ def board(request: HttpRequest) -> dict[str, Any]:
         problems.append(_alarm_table(alarms))
     idle = nodes is not None and not any(node.state == "alive" for node in nodes)
     return {
-        "anything": bool(seen),
         "problems": problems,
         "no_node": idle,
         "well": bool(seen) and not problems and not idle,
