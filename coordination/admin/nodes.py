@@ -30,7 +30,7 @@ class WorkerNodeAdmin(ReadOnlyAdmin):
         "left_at",
     ]  # fmt: skip
     list_filter = ["host", "started_at", "left_at"]
-    search_fields = ["id", "host", "=pid"]
+    search_fields = ["id", "host"]
     ordering = ["-beat_at"]
     fields = [
         "id", "host", "pid", "state", "started_at", "beat_at", "beat_age", "left_at", "runs",
