@@ -70,7 +70,7 @@ def supervise() -> None:
     django.setup()
     from coordination.supervisor import Supervisor
 
-    supervisor = Supervisor([sys.executable, "-c", CHILD], processes=1)
+    supervisor = Supervisor([sys.executable, "-c", CHILD], processes=1, concurrency=1)
     say(f"{supervisor.node_id}.1")
     asyncio.run(supervisor.run())
 

@@ -78,7 +78,11 @@ class TerminalCommand(BaseCommand):
         """Alive, ended well, and lost are told apart at a glance."""
         if status in ("completed", "acked", "alive"):
             return self.style.SUCCESS
-        if status in ("failed", "timeout") or reason in ("lease_expired", "crashed", "fenced"):
+        if status in ("failed", "timeout", "silent") or reason in (
+            "lease_expired",
+            "crashed",
+            "fenced",
+        ):
             return self.style.ERROR
         if status in ("stalled", "interrupted", "discarded", "absent", "over"):
             return self.style.WARNING

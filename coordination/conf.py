@@ -75,6 +75,19 @@ class Conf(BaseSettings):
     # Questions.
     question_ttl: float = Field(86400, gt=0, description="when an unanswered question expires")
 
+    # What operators are shown; nothing is judged by these.
+    queue_patience: float = Field(
+        30,
+        gt=0,
+        description="a run that waits longer for a runner is shown: a person has noticed by then",
+    )
+    question_notice: float = Field(
+        3600, ge=0, description="an open question is shown so long before it expires"
+    )
+    node_memory: float = Field(
+        604800, gt=0, description="how long a prune leaves a node that is gone: a week to look back"
+    )
+
     # Bounds.
     max_depth: int = Field(3, ge=1, description="nesting of sub-agents; the master is depth 0")
     max_hops: int = Field(64, ge=1, description="agent-to-agent messages per user turn")

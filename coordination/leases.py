@@ -147,6 +147,14 @@ def redis_configured() -> bool:
     return "leases" in settings.CACHES
 
 
+def redis_answers() -> bool:
+    """Ask it, for no longer than its connection has patience."""
+    try:
+        return bool(_redis().ping())
+    except (RedisError, OSError):
+        return False
+
+
 @functools.cache
 def _renew_script() -> Any:
     return _redis().register_script(_RENEW)

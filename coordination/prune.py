@@ -6,6 +6,8 @@ beginning, to the same text. A cursor inside of what was folded names no place a
 ``Session.first_seq`` is where the untouched log begins, and a reader from before it is given a
 snapshot (``streams.Pruned``).
 
+Of worker nodes that are gone, nothing is kept: their leases are the audit.
+
 Each batch is a transaction of its own, which the session's row decides: it moves ``first_seq``, or
 another prune has, and then nothing of it is written.
 """
@@ -19,11 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from django.db.models import F, Min, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from . import events
 from .db import atomic
-from .models import Event, Run, Session
+from .models import Event, Run, Session, WorkerNode
 from .transactions import unit_of_work
 
 BATCH = 500  # events read, and at most so many removed, in one transaction
@@ -51,6 +54,12 @@ def prune(older_than: float, *, dry_run: bool = False) -> Folded:
             done.removed += len(batch.gone)
         done.sessions += done.removed > removed
     return done
+
+
+def forget_nodes(older_than: float, *, dry_run: bool = False) -> int:
+    """Delete the rows of worker nodes that were not heard of for so many seconds; how many."""
+    gone = WorkerNode.objects.filter(beat_at__lt=Now() - dt.timedelta(seconds=older_than))
+    return gone.count() if dry_run else gone.delete()[0]
 
 
 def _sessions() -> Iterator[tuple[uuid.UUID, int]]:

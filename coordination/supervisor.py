@@ -14,21 +14,26 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import datetime as dt
+import functools
 import json
 import logging
 import os
 import random
 import signal
+import socket
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.db.models.functions import Now
 
 from . import endings, guard, leases, nodes, rendezvous, wakeups
 from .conf import conf
 from .db import RETRY_PAUSE, db
-from .models import Lease
+from .models import Lease, WorkerNode
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +48,18 @@ class Child:
 
     runner_id: str
     process: asyncio.subprocess.Process
-    alive_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    born: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    alive_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.alive_at = self.born
+
+    def about(self, runs: int) -> dict[str, Any]:
+        """What people are shown of it; seconds, as of now."""
+        now = asyncio.get_running_loop().time()
+        age, quiet = round(now - self.born, 1), round(now - self.alive_at, 1)
+        pid = self.process.pid
+        return {"id": self.runner_id, "pid": pid, "age": age, "quiet": quiet, "runs": runs}
 
     def order(self, **order: object) -> None:
         """Write an order; a child that has just died is noticed by its exit, not here."""
@@ -53,11 +69,15 @@ class Child:
 
 
 class Supervisor:
-    """Starts ``processes`` runners with ``command`` (to which ``--runner ID`` is added)."""
+    """Starts ``processes`` runners with ``command``, each for ``concurrency`` runs at once.
 
-    def __init__(self, command: Sequence[str], *, processes: int) -> None:
+    To the command are added ``--runner ID --node ID --concurrency N``.
+    """
+
+    def __init__(self, command: Sequence[str], *, processes: int, concurrency: int) -> None:
         self.command = list(command)
         self.processes = processes
+        self.concurrency = concurrency
         self.node_id = nodes.new_node_id()
         self.children: dict[str, Child] = {}
         self.guard = guard.LeaseGuard(name=f"guard {self.node_id}")
@@ -67,6 +87,7 @@ class Supervisor:
         self._held: dict[int, leases.Held] = {}  # by the last beat
         self._mirroring: asyncio.Task[None] | None = None
         self._mirrors = True  # whether the last mirroring succeeded
+        self._signing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run until ``stop`` was called and every runner has left."""
@@ -79,10 +100,11 @@ class Supervisor:
         try:
             await asyncio.gather(*(self._keep_one() for _ in range(self.processes)))
         finally:
-            keepers += [task for task in (self._reaper, self._mirroring) if task]
+            keepers += [task for task in (self._reaper, self._mirroring, self._signing) if task]
             for keeper in keepers:
                 keeper.cancel()
             await asyncio.gather(*keepers, return_exceptions=True)
+            await self._for_people(WorkerNode.leave)
             await wakeups.Hub.current().close()
 
     def stop(self) -> None:
@@ -119,6 +141,8 @@ class Supervisor:
             runner_id,
             "--node",
             self.node_id,
+            "--concurrency",
+            str(self.concurrency),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # a terminal's Ctrl-C is for the supervisor, which drains
@@ -197,6 +221,31 @@ class Supervisor:
                 child.order(held=order, at=now)
         if self._mirroring is None or self._mirroring.done():  # a Redis that hangs delays no beat
             self._mirroring = asyncio.ensure_future(self._mirror(held))
+        if self._signing is None or self._signing.done():  # nor does a row for people
+            about = self._about(Counter(h.runner_id for h in held))
+            sign = functools.partial(WorkerNode.beat, **about)
+            self._signing = asyncio.ensure_future(self._for_people(sign))
+
+    def _about(self, runs: Counter[str]) -> dict[str, Any]:
+        load: float | None = None
+        with suppress(OSError):
+            load = os.getloadavg()[0]
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "processes": self.processes,
+            "concurrency": self.concurrency,
+            "cpus": os.cpu_count() or 1,
+            "load": load,
+            "runners": [child.about(runs[name]) for name, child in self.children.items()],
+        }
+
+    async def _for_people(self, write: Callable[[str], object]) -> None:
+        """The node's own row. Nothing depends on it, so nothing fails with it."""
+        try:
+            await db(write, self.node_id)
+        except Exception as error:  # noqa: BLE001
+            log.warning("node_row_not_written", extra={"error": repr(error)})
 
     async def _mirror(self, held: Sequence[leases.Held]) -> None:
         mirrored = await db(leases.mirror, held)

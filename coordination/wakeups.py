@@ -76,6 +76,13 @@ async def _group_send(group: str, message: Hint) -> None:
         await get_channel_layer().group_send(group, message)
 
 
+def heard() -> bool | None:
+    """Whether hints reach this process; None where nobody in it listens. From any thread."""
+    with _hubs_lock:
+        hubs = [hub for hub in _hubs if hub.running]
+    return any(hub.listening for hub in hubs) if hubs else None
+
+
 class Hub:
     """All hints of one event loop: one channel in, one batch queue out.
 

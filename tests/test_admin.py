@@ -5,6 +5,7 @@ import uuid
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -22,12 +23,13 @@ from coordination.models import (
     Session,
     Wait,
     WaitItem,
+    WorkerNode,
     WorkLogEntry,
 )
 
 SCRIPT = "<script>alert(1)</script>"
 MODELS = [
-    Session, Run, InboxMessage, Lease, Question, Wait, WaitItem, Event, WorkLogEntry,
+    WorkerNode, Session, Run, InboxMessage, Lease, Question, Wait, WaitItem, Event, WorkLogEntry,
     ChatSession, Message, ApiToken, SignInLink,
 ]  # fmt: skip
 
@@ -91,13 +93,18 @@ def tell(user: User, children: int = 2) -> ChatSession:
             content=SCRIPT, parts=[{"type": "text", "text": SCRIPT, SCRIPT: SCRIPT}],
             model_json=f'"{SCRIPT}"', client_key=f"{SCRIPT}{role}",
         )  # fmt: skip
+    WorkerNode.beat(
+        SCRIPT, host=SCRIPT, pid=1, processes=1, concurrency=4, cpus=2, load=0.5,
+        runners=[{"id": SCRIPT, "pid": 2, "age": 9.0, "quiet": 0.1, "runs": 1}],
+    )  # fmt: skip
     ApiToken.issue(user, SCRIPT)
     one_time_link(user.get_username())
     return chat
 
 
 def address(model, page: str, *args) -> str:
-    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}", args=args)
+    path = f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
+    return reverse(path, args=[quote(arg) for arg in args])
 
 
 def test_every_model_is_listed():
@@ -201,6 +208,17 @@ def test_leases_held_now_can_be_told_from_the_audit(client, story):
     held = client.get(address(Lease, "changelist"), {"open": "yes"}).context["cl"].result_count
     past = client.get(address(Lease, "changelist"), {"open": "no"}).context["cl"].result_count
     assert (held, past) == (1, 1)
+
+
+def test_a_node_leads_to_its_leases(client, story):
+    Lease.objects.filter(pk=Lease.objects.all()[0].pk).update(released_at=None)
+    page = client.get(address(WorkerNode, "change", SCRIPT)).content.decode()
+    held, every = (
+        client.get(part.split('"', 1)[0].replace("&amp;", "&")).context["cl"].result_count
+        for part in page.split('href="')[1:]
+        if "node_id=" in part.split('"', 1)[0]
+    )
+    assert (held, every) == (1, 2)
 
 
 # -- tokens ----------------------------------------------------------------------------------

@@ -20,7 +20,13 @@ INLINE = [
     r"javascript:",
 ]
 PAGES = ["/", "/chat/new/", "/nowhere/", "/api/docs", "/signin/made-up/"]
-PAGES += ["/admin/", "/admin/logout/", "/admin/password_change/", "/admin/nowhere/"]
+PAGES += [
+    "/admin/",
+    "/admin/dashboard/",
+    "/admin/logout/",
+    "/admin/password_change/",
+    "/admin/nowhere/",
+]
 OUTSIDE = ["/accounts/login/", "/admin/login/"]
 
 

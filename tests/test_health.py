@@ -9,7 +9,7 @@ from chat.transports import health
 from coordination import worklog
 from coordination.conf import conf
 from coordination.db import db
-from coordination.models import Lease
+from coordination.models import Lease, WorkerNode
 from coordination.wakeups import Hub
 from tests.clients import Caller, claim
 
@@ -113,6 +113,11 @@ async def test_metrics_count_what_has_lately_happened(client):
         lease = lease_of(claimed(post(new_chat())))
         late = 2 * conf.heartbeat_interval + 1
         back_in_time(Lease.objects.filter(pk=lease.pk), late, "beat_at")
+        for name in ("living", "killed", "left"):
+            WorkerNode.beat(name, host="h", pid=1, processes=1, concurrency=1, cpus=1)
+        gone = WorkerNode.objects.exclude(pk="living")
+        back_in_time(gone, conf.lease_ttl, "beat_at")
+        WorkerNode.leave("left")
 
     await db(happen)
     text = (await client.get("/metrics")).content.decode()
@@ -127,6 +132,8 @@ async def test_metrics_count_what_has_lately_happened(client):
     assert numbers["agentsite_guard_alarms", "guard_late"] == 1
     assert numbers["agentsite_guard_alarms", "guard_mass_event"] == 0
     assert numbers["agentsite_beats_late",] == 1
+    assert numbers["agentsite_nodes_alive",] == 1
+    assert numbers["agentsite_nodes_silent",] == 1
     assert numbers["agentsite_event_lag",] == 0
 
 

@@ -12,7 +12,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from chat import memory
 from chat.llm import Usage
 from coordination import endings, events, prune, vocabulary
-from coordination.models import Event, Session
+from coordination.conf import conf
+from coordination.models import Event, Session, WorkerNode
 from coordination.transactions import locked
 from tests.core import (
     _assert_texts_are_the_messages,
@@ -185,6 +186,18 @@ def test_beside_writers_and_another_prune(redis_server, monkeypatch):
     for chat in chats:
         verify(logged(chat.pk))
         _assert_texts_are_the_messages(chat.pk)
+
+
+def test_nodes_that_are_gone_for_long_are_forgotten():
+    for name in ("living", "gone"):
+        WorkerNode.beat(name, host="h", pid=1, processes=1, concurrency=1, cpus=1)
+    back_in_time(WorkerNode.objects.filter(pk="gone"), conf.node_memory, "beat_at")
+    out = io.StringIO()
+    call_command("prune", "--dry-run", stdout=out)
+    assert out.getvalue().endswith("would forget 1 worker nodes that are gone\n")
+    assert prune.forget_nodes(conf.node_memory) == 1
+    assert prune.forget_nodes(conf.node_memory) == 0
+    assert WorkerNode.objects.get().pk == "living"
 
 
 def test_the_command_says_what_it_did(chat):

@@ -4,15 +4,18 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
+from collections import Counter
 
 import pytest
+from django.db import DatabaseError
 from django.utils import timezone
 
 from coordination import interrupts, nodes
 from coordination.conf import conf
 from coordination.db import db
-from coordination.models import Lease, Run
+from coordination.models import Lease, Run, WorkerNode
 from coordination.supervisor import Supervisor
 from tests.core import again, at_rest, back_in_time, begin, claim, new_chat, post, send, until
 
@@ -48,7 +51,8 @@ async def supervised(monkeypatch):
     started = []
 
     def start(program=CHILD, processes=1):
-        supervisor = Supervisor([sys.executable, "-c", program], processes=processes)
+        command = [sys.executable, "-c", program]
+        supervisor = Supervisor(command, processes=processes, concurrency=4)
         started.append((supervisor, asyncio.ensure_future(supervisor.run())))
         return supervisor
 
@@ -201,3 +205,51 @@ async def test_an_outage_is_logged_once_and_the_beat_tries_again_soon(supervised
     supervised()
     await until(lambda: len(tries) > 3)
     assert said == ["supervisor_round_failed"]
+
+
+# -- the row for people ----------------------------------------------------------------------------
+
+
+async def test_a_node_tells_people_who_works_there_and_that_it_has_left(supervised):
+    supervisor = supervised(processes=2)
+    members = await children(supervisor, 2)
+    await db(lambda: claim(post(new_chat()), members[1].runner_id, supervisor.node_id))
+    busy = {members[0].runner_id: 0, members[1].runner_id: 1}
+
+    def told():
+        row = WorkerNode.objects.filter(pk=supervisor.node_id).first()
+        return row if row and {r["id"]: r["runs"] for r in row.runners} == busy else None
+
+    row = await until(told)
+    assert [r["pid"] for r in row.runners] == [child.process.pid for child in members]
+    assert (row.pid, row.processes, row.concurrency) == (os.getpid(), 2, 4)
+    assert row.left_at is None
+    await until(lambda: WorkerNode.objects.get(pk=row.pk).beat_at > row.beat_at)
+    supervisor.stop()
+    left = await until(
+        lambda: WorkerNode.objects.filter(pk=row.pk, left_at__gt=row.beat_at).first()
+    )
+    assert left.runners == []
+    await db(WorkerNode.beat, row.pk, **supervisor._about(Counter()))
+    assert (await db(WorkerNode.objects.get)).beat_at == left.beat_at
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+async def test_a_row_for_people_neither_fails_nor_delays_a_beat(supervised, monkeypatch, how):
+    let_go, tried = threading.Event(), []
+
+    def write(node_id, **about):
+        tried.append(node_id)
+        if how == "hangs":
+            let_go.wait(30)
+        raise DatabaseError("away")
+
+    monkeypatch.setattr(WorkerNode, "beat", write)
+    supervisor = supervised()
+    (child,) = await children(supervisor)
+    run = await db(lambda: claim(post(new_chat()), child.runner_id, supervisor.node_id))
+    try:
+        await until(lambda: tried and Lease.objects.get(run=run).beats >= 5)
+        assert len(tried) == 1 or how == "fails"
+    finally:
+        let_go.set()

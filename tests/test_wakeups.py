@@ -44,6 +44,12 @@ def send(group, **fields):
         wakeups.hint(group, "test", **fields)
 
 
+async def test_a_process_knows_whether_hints_reach_it(listening):
+    assert wakeups.heard() is True
+    listening.heard_at = None
+    assert wakeups.heard() is False
+
+
 async def test_a_hint_arrives_after_its_commit(listening):
     heard = await subscribed(listening, "room")
     await db(send, "room", number=1)

@@ -32,7 +32,7 @@ from prometheus_client.registry import Collector
 from coordination import guard, streams
 from coordination.conf import conf
 from coordination.db import db
-from coordination.models import InboxMessage, Lease, Question, Run, WorkLogEntry
+from coordination.models import InboxMessage, Lease, Question, Run, WorkerNode, WorkLogEntry
 from coordination.wakeups import Hub
 
 NO_REDIS = "not configured: everything works, by its polls"
@@ -126,11 +126,17 @@ def _read_rows() -> dict[str, Any]:
         beats_late=Count("pk", filter=Q(beat_at__lt=missed)),
         leases_overdue=Count("pk", filter=Q(expires_at__lt=Now())),
     )
+    last = Now() - dt.timedelta(seconds=conf.lease_ttl)
+    nodes = WorkerNode.objects.filter(left_at=None).aggregate(
+        nodes_alive=Count("pk", filter=Q(beat_at__gt=last)),
+        nodes_silent=Count("pk", filter=Q(beat_at__lte=last)),
+    )
     ends = Lease.objects.filter(released_at__gte=Now() - LATELY).exclude(end=Lease.End.RELEASED)
     oldest = Run.objects.claimable().aggregate(at=Min("queued_at"))["at"]
     return {
         "runs": dict(runs.order_by()),
         **leases,
+        **nodes,
         "ends": dict(ends.values_list("end").annotate(count=Count("pk"))),
         "alarms": _alarms(),
         "inbox_pending": InboxMessage.objects.filter(state=InboxMessage.State.PENDING).count(),
@@ -153,6 +159,8 @@ class _Numbers(Collector):
         "leases_open": "Runs that a runner executes under a lease",
         "beats_late": "Open leases whose last beat is older than two heartbeats",
         "leases_overdue": "Open leases whose time is over: the guard should end these soon",
+        "nodes_alive": "Worker nodes that beat",
+        "nodes_silent": "Worker nodes that neither beat nor have left, until a prune forgets them",
         "inbox_pending": "Messages between agents that are not yet in their reader's memory",
         "questions_open": "Questions that wait for a person",
         "queue_age_seconds": "How long the oldest claimable run has waited for a runner",

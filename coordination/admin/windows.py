@@ -6,8 +6,10 @@ import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
+from django.contrib.admin.utils import quote
 from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import Count, OuterRef, QuerySet, Subquery
@@ -46,7 +48,7 @@ def link_by_id(model: type[models.Model], pk: Any, text: str = "") -> str:
     if pk is None or pk == "":
         return NOTHING
     meta = options(model)
-    url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[pk])
+    url = reverse(f"admin:{meta.app_label}_{meta.model_name}_change", args=[quote(pk)])
     return format_html('<a href="{}">{}</a>', url, text or pk)
 
 
@@ -54,8 +56,7 @@ def link_to_list(model: type[models.Model], text: str, **filters: Any) -> str:
     """A link to the model's list, filtered."""
     meta = options(model)
     url = reverse(f"admin:{meta.app_label}_{meta.model_name}_changelist")
-    query = "&".join(f"{name}={value}" for name, value in filters.items())
-    return format_html('<a href="{}?{}">{}</a>', url, query, text)
+    return format_html('<a href="{}?{}">{}</a>', url, urlencode(filters), text)
 
 
 def count(model: type[models.Model], relation: str) -> Coalesce:

@@ -3,6 +3,7 @@
 from .event import Event
 from .inbox import InboxMessage
 from .lease import Lease
+from .node import WorkerNode
 from .question import Question
 from .run import Run
 from .session import Session
@@ -19,4 +20,5 @@ __all__ = [
     "Wait",
     "WaitItem",
     "WorkLogEntry",
+    "WorkerNode",
 ]

@@ -70,6 +70,7 @@ class InboxMessage(models.Model):
             ),
             models.Index(fields=["session", "position"], name="inbox_order"),
             models.Index(fields=["in_reply_to", "kind"], name="inbox_rendezvous"),
+            models.Index(fields=["state", "created_at"], name="inbox_state"),
         ]
         constraints = [
             models.CheckConstraint(

@@ -103,6 +103,7 @@ class Run(models.Model):
             models.Index(fields=["status", "queued_at"], name="run_claim"),
             models.Index(fields=["session", "status"], name="run_session"),
             models.Index(fields=["runner_id", "status"], name="run_owner"),
+            models.Index(fields=["ended_at", "status", "reason"], name="run_ended"),
         ]
         constraints = [
             models.CheckConstraint(

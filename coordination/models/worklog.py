@@ -25,7 +25,10 @@ class WorkLogEntry(models.Model):
     text = models.TextField()
 
     class Meta:
-        indexes = [models.Index(fields=["session", "id"], name="worklog_session")]
+        indexes = [
+            models.Index(fields=["session", "id"], name="worklog_session"),
+            models.Index(fields=["level", "at", "kind"], name="worklog_alarms"),
+        ]
         verbose_name_plural = "work log entries"
 
     def __str__(self) -> str:

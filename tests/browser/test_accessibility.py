@@ -48,6 +48,16 @@ def test_axe_finds_nothing_serious_in_any_light_at_any_width(page):
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
+def test_axe_finds_nothing_serious_on_the_admin_s_first_page(page):
+    page.goto("/admin/")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert faults(page) == []
+    page.set_viewport_size(PHONE)
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
 def test_commands_are_given_with_the_keyboard(page):
     send(page, "Write a long text")
     expect(message(page).last).to_contain_text("1. A stopped")

@@ -139,6 +139,11 @@ class Site:
             "SELECT run_id, runner_id FROM coordination_lease WHERE released_at IS NULL"
         )
 
+    def node_state(self, worker: WorkerNode) -> str:
+        """What operators are told of a worker node."""
+        nodes = json.loads(self.cluster.manage("nodes", "--json"))
+        return next(str(node["state"]) for node in nodes if node["pid"] == worker.pid)
+
     def others(self, worker: WorkerNode) -> list[WorkerNode]:
         return [node for node in self.cluster.workers if node is not worker]
 

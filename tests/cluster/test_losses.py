@@ -58,6 +58,7 @@ def test_a_killed_node_is_told_by_another(site):
         killed = time.time()
         owner.kill()
         assert told_once(reader, "lease_expired", "timeout") - killed < LEASE + GRACE + 2
+    assert site.node_state(owner) == "silent"
     assert "lease_expired" in {entry["kind"] for entry in chat.worklog()}
 
 
@@ -94,6 +95,7 @@ def test_a_worker_that_is_told_to_stop_hands_its_run_over(site):
         owner = site.owner(chat, "assistant")
         assert owner.terminate(timeout=30), owner.child.last_words()
         assert owner.child.returncode == 0
+        assert site.node_state(owner) == "left"
         site.provider.wait_for(lambda log: len(log) == 2, PATIENCE, containing=script)
         assert site.owner(chat, "assistant") is not owner
         site.provider.release(gate)

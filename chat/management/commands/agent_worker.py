@@ -44,11 +44,11 @@ class Command(BaseCommand):
             asyncio.run(self._runner(options["runner"], options["node"], concurrency))
             os._exit(0)  # a tool's thread that ignores everything must not hold the process
         manage = str(Path(sys.argv[0]).resolve())
-        command = [sys.executable, manage, "agent_worker", "--concurrency", str(concurrency)]
-        asyncio.run(self._supervisor(command, processes))
+        command = [sys.executable, manage, "agent_worker"]
+        asyncio.run(self._supervisor(command, processes, concurrency))
 
-    async def _supervisor(self, command: list[str], processes: int) -> None:
-        supervisor = Supervisor(command, processes=processes)
+    async def _supervisor(self, command: list[str], processes: int, concurrency: int) -> None:
+        supervisor = Supervisor(command, processes=processes, concurrency=concurrency)
         for signum in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(signum, supervisor.stop)
         self.stdout.write(f"worker node {supervisor.node_id}: {processes} runner process(es)")

@@ -1,4 +1,4 @@
-"""``manage.py prune``: the log of finished runs, smaller; run it from time to time (cron)."""
+"""``manage.py prune``: the log of finished runs, smaller, and no nodes of long ago (cron)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Command(terminal.TerminalCommand):
     help = (
         "Fold what finished runs have streamed into one event a message. Nothing that was said is "
         "lost, and readers may read meanwhile; one that comes back after longer than this gets a "
-        "snapshot first."
+        "snapshot first. Worker nodes that are gone are forgotten (AGENT_NODE_MEMORY)."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -35,10 +35,13 @@ class Command(terminal.TerminalCommand):
         if not age >= 0:
             raise CommandError("--older-than: a number of seconds, 0 or more")
         done = prune.prune(age, dry_run=dry_run)
+        nodes = prune.forget_nodes(conf.node_memory, dry_run=dry_run)
         if options["json"]:
-            self.dump({**dataclasses.asdict(done), "dry_run": dry_run})
-        else:
-            would = "would fold" if dry_run else "folded"
-            self.stdout.write(
-                f"{would} {done.removed} of {done.events} events in {done.sessions} sessions"
-            )
+            self.dump({**dataclasses.asdict(done), "nodes": nodes, "dry_run": dry_run})
+            return
+        fold, forget = ("would fold", "would forget") if dry_run else ("folded", "forgot")
+        self.stdout.write(
+            f"{fold} {done.removed} of {done.events} events in {done.sessions} sessions"
+        )
+        if nodes:
+            self.stdout.write(f"{forget} {nodes} worker nodes that are gone")
