@@ -17,6 +17,8 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from coordination import dashboard
+
 Status = Literal["ok", "warning", "fault"]
 
 CLOCK_TOLERANCE = 2.0  # seconds: times are shown to people; leases ask the database alone
@@ -122,6 +124,17 @@ async def _round_trip(layer: "InMemoryChannelLayer") -> float:
     return time.monotonic() - started
 
 
+def workers() -> str:
+    try:
+        alive = [node for node in dashboard.nodes() if node.state == "alive"]
+    except DatabaseError:  # whose fault has a line of its own
+        raise Notice("not known without the database's tables") from None
+    if not alive:
+        raise Notice("no worker node is heard of: nothing is answered until one is started")
+    runs, slots = sum(node.runs for node in alive), sum(node.slots for node in alive)
+    return f"{len(alive)} alive, {runs} of {slots} slots held"
+
+
 def model() -> str:
     name: str = settings.AGENT_MODEL
     if name == "demo":
@@ -148,6 +161,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "isolation level": isolation,
     "redis": redis_server,
     "channel layer": channel_layer,
+    "worker nodes": workers,
     "model": model,
     "clock": clock,
 }

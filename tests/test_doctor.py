@@ -6,6 +6,7 @@ import pytest
 from django.core.management import call_command
 
 from agentsite import doctor
+from coordination.models import WorkerNode
 
 
 def found(check: str) -> doctor.Finding:
@@ -39,6 +40,16 @@ def test_without_redis_it_warns(settings):
     settings.CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
     assert found("redis").status == "warning"
     assert found("channel layer").status == "warning"
+
+
+@pytest.mark.django_db
+def test_nobody_to_answer_is_a_warning():
+    assert found("worker nodes").status == "warning"
+    about = {"host": "h", "pid": 1, "processes": 1, "concurrency": 4, "cpus": 1}
+    runners = [{"id": "n.1", "pid": 2, "age": 1, "quiet": 0, "runs": 3}]
+    WorkerNode.beat("n", **about, runners=runners)
+    finding = found("worker nodes")
+    assert (finding.status, finding.text) == ("ok", "1 alive, 3 of 4 slots held")
 
 
 @pytest.mark.django_db

@@ -13,7 +13,8 @@ from agentsite.doctor import Finding, examine
 
 class Command(BaseCommand):
     help = (
-        "Check database, isolation level, Redis, channel layer, model and clock. Exit 1 on a fault."
+        "Check database, isolation level, Redis, channel layer, worker nodes, model and clock. "
+        "Exit 1 on a fault."
     )
     requires_system_checks = []  # what they would say in a traceback, we say in a line
 

@@ -3,61 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
-from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import Any
 
 from chat import terminal
+from chat.management.look import LookCommand
 from coordination import dashboard
 
 HEAD = ("NODE", "STATE", "BEAT", "UP", "RUNS", "LOAD", "PID")
 
 
-class Command(terminal.TerminalCommand):
+class Command(LookCommand):
     help = (
         "Worker nodes as their supervisors tell of them with each beat. A node that was killed is "
         "silent. A runner's beat is the last sign that its loop turns."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        self.add_json(parser)
+    def look(self, **options: Any) -> list[dict[str, Any]]:
+        return [_describe(node) for node in dashboard.nodes()]
 
-    def handle(self, **options: Any) -> None:
-        nodes = dashboard.nodes()
-        if options["json"]:
-            self.dump([_describe(node) for node in nodes])
-            return
-        if not nodes:
-            self.stdout.write("No worker node was heard of: start `manage.py agent_worker`.")
-            return
-        rows = [row for node in nodes for row in self._rows(node)]
-        for line in terminal.table(HEAD, rows):
-            self.stdout.write(line)
+    def lines(self, found: list[dict[str, Any]], **options: Any) -> Iterator[str]:
+        if found:
+            yield from terminal.table(HEAD, [row for node in found for row in self._rows(node)])
+        else:
+            yield "No worker node was heard of: start `manage.py agent_worker`."
 
-    def _rows(self, node: dashboard.Node) -> list[list[terminal.Cell]]:
+    def _rows(self, node: dict[str, Any]) -> list[list[terminal.Cell]]:
         """The node's own, and one for each of its runners."""
+        load = node["load"]
         about: list[terminal.Cell] = [
-            node.id,
-            (node.state, self.status_style(node.state)),
-            f"{terminal.seconds(node.beat_age)} ago",
-            terminal.seconds(node.up),
-            f"{node.runs}/{node.slots}",
-            "-" if node.load is None else f"{node.load:.2f}/{node.cpus}",
-            str(node.pid),
+            node["id"],
+            (node["state"], self.status_style(node["state"])),
+            f"{terminal.seconds(node['beat_age'])} ago",
+            terminal.seconds(node["up"]),
+            f"{node['runs']}/{node['slots']}",
+            "-" if load is None else f"{load:.2f}/{node['cpus']}",
+            str(node["pid"]),
         ]
-        return [about, *(_runner(runner, node) for runner in node.runners)]
+        return [about, *(_runner(runner, node) for runner in node["runners"])]
 
 
-def _runner(runner: dashboard.Runner, node: dashboard.Node) -> list[terminal.Cell]:
-    quiet, age = terminal.seconds(runner.quiet), terminal.seconds(runner.age)
-    held = f"{runner.runs}/{node.concurrency}"
+def _runner(runner: dict[str, Any], node: dict[str, Any]) -> list[terminal.Cell]:
     return [
-        f"  {runner.id.removeprefix(node.id)}",
+        f"  {runner['id'].removeprefix(node['id'])}",
         "",
-        f"{quiet} ago",
-        age,
-        held,
+        f"{terminal.seconds(runner['quiet'])} ago",
+        terminal.seconds(runner["age"]),
+        f"{runner['runs']}/{node['concurrency']}",
         "",
-        str(runner.pid),
+        str(runner["pid"]),
     ]
 
 
