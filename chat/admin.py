@@ -6,16 +6,19 @@ token nor a link can be made here, because their secret is shown once, by the co
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
+from coordination import worklog
+from coordination.admin.actions import Outcome, Plan, confirmed
 from coordination.admin.cells import question_table, run_table
 from coordination.admin.windows import (
     NOTHING,
@@ -150,6 +153,12 @@ class SecretAdmin(ReadOnlyAdmin):
         return f"{row.digest[:HASH_SHOWN]}…"
 
 
+def _revocation(token: ApiToken) -> Plan:
+    if token.revoked_at:
+        return Plan(gettext("was revoked before"), refused=True)
+    return Plan(gettext("opens nothing any more, for ever"))
+
+
 @admin.register(ApiToken)
 class ApiTokenAdmin(SecretAdmin):
     list_display = [
@@ -166,21 +175,18 @@ class ApiTokenAdmin(SecretAdmin):
     ]  # fmt: skip
     actions = ["revoke"]
 
-    def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Revoking is the one change: it needs the permission to change tokens."""
-        return request.user.has_perm("chat.change_apitoken")
-
     @admin.display(description=_("name"), ordering="name")
     def name_or_number(self, token: ApiToken) -> str:
         return token.name or str(token.pk)
 
-    @admin.action(description=_("Revoke the selected tokens"), permissions=["revoke"])
-    def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:
-        revoked = [token for token in tokens if token.revoke()]
-        for token in revoked:
-            self.log_change(request, token, "revoked")
-        text = ngettext("%d token is revoked.", "%d tokens are revoked.", len(revoked))
-        self.message_user(request, text % len(revoked), messages.SUCCESS)
+    @confirmed(_("Revoke"), plan=_revocation)
+    def revoke(self, tokens: Sequence[ApiToken], by: str) -> Iterator[Outcome]:
+        for token in tokens:
+            won = token.revoke()
+            if won:
+                worklog.write(None, "token_revoked", f"{token}, by {by}")
+            words = gettext("is revoked") if won else gettext("was revoked before")
+            yield Outcome(token, words, won)
 
 
 @admin.register(SignInLink)

@@ -210,7 +210,9 @@ def redeliver(message: InboxMessage, *, by: str) -> bool:
     with locked(message.session_id) as session:
         won = message.redeliver()
         if won:
-            worklog.write(session, "redelivered", f"{message} {message.pk} by {by}")
+            worklog.write(
+                session, "redelivered", f"{message} {message.pk} by {by}", run=message.sender_run
+            )
         return won
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from django.contrib import admin
-from django.contrib.messages import SUCCESS
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from coordination import inbox
 from coordination.models import InboxMessage, Run, Session, Wait, WaitItem
 
+from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of, message_table, state_of, status_of
 from .windows import (
     NOTHING,
@@ -26,6 +26,17 @@ from .windows import (
     took,
     tree_html,
 )
+
+
+def _redelivery(message: InboxMessage) -> Plan:
+    if message.state != InboxMessage.State.DEAD:
+        return Plan(gettext("is no dead letter"), refused=True)
+    return Plan(
+        gettext("gets all its tries again: %(recipient)s will read it in its next turn")
+        % {
+            "recipient": message.recipient,
+        }
+    )
 
 
 @admin.register(InboxMessage)
@@ -51,24 +62,12 @@ class InboxMessageAdmin(ReadOnlyAdmin):
     ]  # fmt: skip
     actions = ["redeliver"]
 
-    def has_redeliver_permission(self, request: HttpRequest) -> bool:
-        """It changes nothing but the state, so it needs the permission to change messages."""
-        return request.user.has_perm("coordination.change_inboxmessage")
-
-    @admin.action(
-        description=_("Deliver the selected dead letters again"), permissions=["redeliver"]
-    )
-    def redeliver(self, request: HttpRequest, messages: QuerySet[InboxMessage]) -> None:
-        by = str(request.user.get_username())
-        again = [message for message in messages if inbox.redeliver(message, by=by)]
-        for message in again:
-            self.log_change(request, message, "redelivered")
-        text = ngettext(
-            "%d dead letter will be delivered again.",
-            "%d dead letters will be delivered again.",
-            len(again),
-        )
-        self.message_user(request, text % len(again), SUCCESS)
+    @confirmed(_("Deliver again"), plan=_redelivery)
+    def redeliver(self, messages: Sequence[InboxMessage], by: str) -> Iterator[Outcome]:
+        for message in messages:
+            won = inbox.redeliver(message, by=by)
+            words = gettext("will be delivered again") if won else gettext("is no dead letter")
+            yield Outcome(message, words, won)
 
     @admin.display(description=_("message"), ordering="content")
     def preview(self, message: InboxMessage) -> str:

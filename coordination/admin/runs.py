@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from asgiref.sync import async_to_sync
 from django.contrib import admin
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from coordination import interrupts, runs
+from coordination.errors import Conflict, Refused
 from coordination.models import InboxMessage, Run, WorkLogEntry
 
+from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of, message_table, question_table, status_of
 from .windows import (
     NOTHING,
@@ -20,6 +28,45 @@ from .windows import (
     took,
     tree_html,
 )
+
+
+def _interruption(run: Run) -> Plan:
+    if run.is_terminal:
+        return Plan(gettext("has ended (%s)") % run.status, refused=True)
+    # A whole tree by its root, which is indexed; a part of one level by level.
+    below = (
+        Run.objects.filter(root_id=run.root_id).unfinished().count()
+        if run.is_root
+        else len([member for member in runs.tree(run) if not member.is_terminal])
+    )
+    words = ngettext("%d run is told to stop", "%d runs are told to stop", below)
+    return Plan(words % below)
+
+
+def _again(run: Run) -> Plan:
+    if refusal := runs.why_not_again(run) or _deleted(run):
+        return Plan(refusal, refused=True)
+    if run.status == Run.Status.QUEUED:
+        return Plan(gettext("is made known to the workers once more"))
+    return Plan(gettext("stays as it ended; a new run goes on from the conversation as it stands"))
+
+
+def _deleted(run: Run) -> str:
+    chat = getattr(run.session, "chat_session", None)
+    return gettext("The conversation was deleted.") if chat and chat.deleted_at else ""
+
+
+async def _stop_all(members: Sequence[Run], by: str) -> list[interrupts.Stopped]:
+    stops = (interrupts.stop(run.session_id, by=by, run_id=run.pk) for run in members)
+    return await asyncio.gather(*stops)
+
+
+STOP_SAYS = {
+    "stopped": _("is stopped: every run of it has ended"),
+    "accepted": _("is told to stop; that it has ended is not proved yet"),
+    "already_finished": _("had ended before"),
+    "no_active_run": _("had ended before"),
+}
 
 
 @admin.register(Run)
@@ -46,6 +93,27 @@ class RunAdmin(ReadOnlyAdmin):
         (_("Questions"), {"fields": ["asked"]}),
         (_("Also"), {"fields": ["usage_pretty", "hops", "saved_seq", "announced", "worklog"]}),
     ]  # fmt: skip
+
+    actions = ["interrupt", "requeue"]
+
+    @confirmed(_("Interrupt"), plan=_interruption)
+    def interrupt(self, chosen: Sequence[Run], by: str) -> Iterator[Outcome]:
+        # In the server's own event loop where there is one: its hub tells the owners at once.
+        for run, stopped in zip(chosen, async_to_sync(_stop_all)(chosen, by), strict=True):
+            won = stopped.status in ("stopped", "accepted")
+            yield Outcome(run, str(STOP_SAYS[stopped.status]), won)
+
+    @confirmed(_("Begin again"), plan=_again)
+    def requeue(self, chosen: Sequence[Run], by: str) -> Iterator[Outcome]:
+        for run in chosen:
+            try:
+                if refusal := _deleted(run):
+                    raise Conflict("not_again", refusal)
+                again = runs.again(run, by=by)
+            except Refused as refused:
+                yield Outcome(run, refused.detail, won=False)
+            else:
+                yield Outcome(run, gettext("is queued as run %s") % again.pk)
 
     @admin.display(description=_("run"), ordering="id")
     def short_id(self, run: Run) -> str:

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import path
 from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 
+from coordination import nodes
 from coordination.models import Event, InboxMessage, Question, Run, Session, WorkLogEntry
 
+from . import timeline
 from .cells import conversation_of, question_table, run_table
-from .windows import ReadOnlyAdmin, count, link_by_id, link_to, link_to_list, options, pretty, short
+from .windows import (
+    NOTHING,
+    ReadOnlyAdmin,
+    count,
+    link_by_id,
+    link_to,
+    link_to_list,
+    options,
+    pretty,
+    short,
+)
 
 
 @admin.register(Session)
@@ -27,6 +41,11 @@ class SessionAdmin(ReadOnlyAdmin):
         "id", "conversation", "language", "created_at", "last_seq", "first_seq", "elsewhere",
         "recent_runs", "recent_questions",
     ]  # fmt: skip
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(functools.partial(timeline.view, self))
+        address = path("<uuid:session_id>/timeline/", view, name="coordination_session_timeline")
+        return [address, *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
         rows: QuerySet[Session] = super().get_queryset(request)
@@ -89,17 +108,25 @@ class EventAdmin(ReadOnlyAdmin):
 
 @admin.register(WorkLogEntry)
 class WorkLogEntryAdmin(ReadOnlyAdmin):
-    list_display = ["at", "level", "kind", "agent_id", "preview", "conversation", "run_link"]
-    list_filter = ["level", "kind", "agent_id", "at"]
+    list_display = [
+        "at", "level", "kind", "agent_id", "preview", "door", "node", "conversation", "run_link",
+    ]  # fmt: skip
+    list_filter = ["level", "kind", "agent_id", "door", "at"]
     list_select_related = ["session__chat_session"]
-    search_fields = ["=session__id", "=run_id", "text"]
+    search_fields = ["=session__id", "=run_id", "=node_id", "text"]
     date_hierarchy = "at"
     ordering = ["-pk"]
-    fields = ["at", "level", "kind", "agent_id", "text", "conversation", "run_link"]
+    fields = [
+        "at", "level", "kind", "agent_id", "text", "door", "node_id", "conversation", "run_link",
+    ]  # fmt: skip
 
     @admin.display(description=_("text"), ordering="text")
     def preview(self, entry: WorkLogEntry) -> str:
         return short(entry.text, 160)
+
+    @admin.display(description=_("node"), ordering="node_id")
+    def node(self, entry: WorkLogEntry) -> str:
+        return nodes.short(entry.node_id) or NOTHING
 
     @admin.display(description=_("conversation"))
     def conversation(self, entry: WorkLogEntry) -> str:

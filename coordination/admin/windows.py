@@ -12,12 +12,15 @@ from django.core.paginator import Paginator
 from django.db import models
 from django.db.models import Count, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
+
+from coordination.models import Session
+from coordination.timeline import SPAN
 
 if TYPE_CHECKING:  # generic to the type checker only
     _Paginator = Paginator[Any]
@@ -103,10 +106,20 @@ def at(field: str) -> Callable[[Any], str]:
     return admin.display(column, description=field.replace("_", " "), ordering=field)
 
 
+def timeline_url(row: models.Model) -> str | None:
+    """The timeline of the row's session, where it has one: from the row on, if it has a place."""
+    session_id = row.pk if isinstance(row, Session) else getattr(row, "session_id", None)
+    if session_id is None:
+        return None
+    url = reverse("admin:coordination_session_timeline", args=[session_id])
+    place = getattr(row, "position", None)
+    return url if place is None else f"{url}?upto={place + SPAN - 1}"
+
+
 class EstimatingPaginator(_Paginator):
     """Counts no further than anybody pages: a log of millions has no useful exact number."""
 
-    MOST = 100_000
+    MOST = 10_000
 
     @cached_property
     def count(self) -> int:
@@ -124,6 +137,38 @@ class ReadOnlyAdmin(_ModelAdmin):
     show_full_result_count = False
     paginator = EstimatingPaginator
     save_on_top = False
+    change_form_template = "admin/coordination/change_form.html"
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The row, with what may be done about it and the way to its session's timeline."""
+        context = {
+            "operations": [action[1:] for action in self.get_actions(request).values() if action],
+            **(extra_context or {}),
+        }
+        return super().change_view(request, object_id, form_url, context)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        context["timeline"] = timeline_url(obj) if obj else None
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Actions change no more than a state, so they need the permission to change such rows."""
+        name = f"{self.opts.app_label}.change_{self.opts.model_name}"
+        return request.user.has_perm(name)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return [self._precise(name) for name in super().get_list_display(request)]

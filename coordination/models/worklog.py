@@ -23,9 +23,14 @@ class WorkLogEntry(models.Model):
     agent_id = models.CharField(max_length=64, blank=True)
     run_id = models.UUIDField(null=True)
     text = models.TextField()
+    node_id = models.CharField(max_length=128, blank=True)  # whose process wrote it
+    door = models.CharField(max_length=16, blank=True)  # how the person came who asked for it
 
     class Meta:
-        indexes = [models.Index(fields=["session", "id"], name="worklog_session")]
+        indexes = [
+            models.Index(fields=["session", "id"], name="worklog_session"),
+            models.Index(fields=["session", "run_id"], name="worklog_run"),
+        ]
         verbose_name_plural = "work log entries"
 
     def __str__(self) -> str:
