@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from coordination import worklog
 from coordination.admin.actions import Outcome, Plan, confirmed
 from coordination.admin.cells import question_table, run_table
+from coordination.admin.filters import recent, when
 from coordination.admin.windows import (
     NOTHING,
     ReadOnlyAdmin,
@@ -44,9 +45,10 @@ HASH_SHOWN = 8
 @admin.register(ChatSession)
 class ChatSessionAdmin(ReadOnlyAdmin):
     list_display = ["name", "owner", "runs", "said", "created_at", "deleted_at"]
-    list_filter = ["created_at", "deleted_at"]
-    search_fields = ["=session__id", "title", "owner__username"]
-    date_hierarchy = "created_at"
+    list_filter = [when("created_at"), ("deleted_at", admin.EmptyFieldListFilter)]
+    search_ids = ["session"]
+    search_fields = ["title", "owner__username"]
+    search_words = {"user": "owner__username"}
     ordering = ["-created_at"]
     fields = [
         "name", "owner_link", "session_link", "created_at", "deleted_at", "elsewhere",
@@ -114,10 +116,11 @@ class MessageAdmin(ReadOnlyAdmin):
     list_display = [
         "preview", "role", "agent_id", "status", "conversation", "run_link", "created_at",
     ]  # fmt: skip
-    list_filter = ["role", "status", "agent_id", "created_at"]
+    list_filter = ["role", "status", when("created_at"), recent("agent_id", _("agent"))]
     list_select_related = ["session"]
-    search_fields = ["=id", "=session__session__id", "=run_id", "content"]
-    date_hierarchy = "created_at"
+    search_ids = ["id", "session", "run_id"]
+    search_fields = ["content"]
+    search_words = {"user": "session__owner__username"}
     ordering = ["-created_at"]
     fields = [
         "id", "conversation", "run_link", "agent_id", "position", "role", "status", "content",

@@ -7,7 +7,6 @@ door that everybody uses, in the work log, under the operator's name.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,8 +108,11 @@ def _tell(window: Any, request: HttpRequest, name: str, outcomes: Sequence[Outco
     for outcome in outcomes:
         if outcome.won:
             window.log_change(request, outcome.row, f"{name}: {outcome.words}")
-    for (words, won), number in Counter((o.words, o.won) for o in outcomes).items():
-        text = words if number == 1 else f"{number} × {words}"
+    alike: dict[tuple[str, bool], list[Model]] = {}
+    for outcome in outcomes:
+        alike.setdefault((outcome.words, outcome.won), []).append(outcome.row)
+    for (words, won), rows in alike.items():
+        text = f"{rows[0]}: {words}" if len(rows) == 1 else f"{len(rows)} × {words}"
         window.message_user(request, text, messages.SUCCESS if won else messages.WARNING)
 
 

@@ -15,6 +15,7 @@ from coordination.models import Question, Run
 
 from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of
+from .filters import recent, when
 from .windows import NOTHING, ReadOnlyAdmin, link_by_id, pretty, short, took
 
 
@@ -30,10 +31,14 @@ class QuestionAdmin(ReadOnlyAdmin):
         "preview", "agent_id", "ui_type", "state", "closed_by", "conversation", "run_link",
         "opened_at", "open_for",
     ]  # fmt: skip
-    list_filter = ["state", "ui_type", "agent_id", "opened_at"]
+    list_filter = ["state", "ui_type", when("opened_at"), recent("agent_id", _("agent"))]
     list_select_related = ["session__chat_session"]
-    search_fields = ["=id", "=run__id", "=session__id", "question", "closed_by"]
-    date_hierarchy = "opened_at"
+    search_ids = ["id", "run", "session"]
+    search_fields = ["question", "closed_by"]
+    search_words = {
+        "user": "session__chat_session__owner__username",
+        "by": "closed_by__icontains",
+    }
     ordering = ["-opened_at"]
     fields = [
         "id", "question", "agent_id", "path", "ui_type", "choices", "allow_other", "default_value",

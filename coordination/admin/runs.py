@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -16,6 +19,8 @@ from coordination.models import InboxMessage, Run, WorkLogEntry
 
 from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of, message_table, question_table, status_of
+from .filters import recent, when
+from .life import life_html
 from .windows import (
     NOTHING,
     TREE_ROWS,
@@ -56,6 +61,22 @@ def _deleted(run: Run) -> str:
     return gettext("The conversation was deleted.") if chat and chat.deleted_at else ""
 
 
+class StopAsked(admin.SimpleListFilter):
+    """Runs that somebody wanted stopped, whatever became of them."""
+
+    title = _("stop")
+    parameter_name = "stop"
+
+    def lookups(self, *_args: Any) -> list[tuple[str, Any]]:
+        return [("asked", _("was asked for")), ("pending", _("was asked for, not ended yet"))]
+
+    def queryset(self, _request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
+        if self.value() is None:
+            return queryset
+        asked = queryset.filter(stop_requested_at__isnull=False)
+        return asked.filter(ended_at=None) if self.value() == "pending" else asked
+
+
 async def _stop_all(members: Sequence[Run], by: str) -> list[interrupts.Stopped]:
     stops = (interrupts.stop(run.session_id, by=by, run_id=run.pk) for run in members)
     return await asyncio.gather(*stops)
@@ -75,10 +96,18 @@ class RunAdmin(ReadOnlyAdmin):
         "short_id", "agent_id", "how", "conversation", "epoch", "queued_at", "lasted",
     ]  # fmt: skip
     list_display_links = ["short_id"]
-    list_filter = ["status", "reason", "agent_id", "queued_at"]
+    list_filter = [
+        "status", "reason", StopAsked, when("queued_at"), recent("agent_id", _("agent")),
+    ]  # fmt: skip
     list_select_related = ["session__chat_session"]
-    search_fields = ["=id", "=session__id", "=root_id", "=runner_id", "detail"]
-    date_hierarchy = "queued_at"
+    search_ids = ["id", "session", "root_id"]
+    search_fields = ["detail", "stop_requested_by"]
+    search_words = {
+        "user": "session__chat_session__owner__username",
+        "runner": "leases__runner_id",
+        "node": "leases__node_id__startswith",
+        "by": "stop_requested_by__icontains",
+    }
     ordering = ["-queued_at"]
     fieldsets = [
         (None, {"fields": [
@@ -153,16 +182,7 @@ class RunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("leases"))
     def lease_history(self, run: Run) -> str:
-        return table(
-            [_("epoch"), _("runner"), _("claimed"), _("last beat"), _("beats"), _("ended"),
-             _("how"), _("by")],
-            (
-                (link_to(lease, str(lease.epoch)), lease.runner_id, moment(lease.acquired_at),
-                 moment(lease.beat_at), lease.beats, moment(lease.released_at),
-                 lease.end or NOTHING, lease.ended_by or NOTHING)
-                for lease in run.leases.order_by("epoch")[:TREE_ROWS]
-            ),
-        )  # fmt: skip
+        return life_html(run)
 
     @admin.display(description=_("from the stop to the end"))
     def stop_took(self, run: Run) -> str:

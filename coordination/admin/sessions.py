@@ -17,6 +17,7 @@ from coordination.models import Event, InboxMessage, Question, Run, Session, Wor
 
 from . import timeline
 from .cells import conversation_of, question_table, run_table
+from .filters import recent, when
 from .windows import (
     NOTHING,
     ReadOnlyAdmin,
@@ -33,9 +34,10 @@ from .windows import (
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin):
     list_display = ["id", "conversation", "language", "events_so_far", "runs", "created_at"]
-    list_filter = ["language", "created_at"]
-    search_fields = ["=id"]
-    date_hierarchy = "created_at"
+    list_filter = ["language", when("created_at")]
+    search_ids = ["id"]
+    search_fields = ["chat_session__title"]
+    search_words = {"user": "chat_session__owner__username"}
     ordering = ["-created_at"]
     fields = [
         "id", "conversation", "language", "created_at", "last_seq", "first_seq", "elsewhere",
@@ -84,8 +86,8 @@ class SessionAdmin(ReadOnlyAdmin):
 @admin.register(Event)
 class EventAdmin(ReadOnlyAdmin):
     list_display = ["seq", "session_link", "type", "run_link", "beginning", "created_at"]
-    list_filter = ["type", "created_at"]
-    search_fields = ["=session__id", "=run_id"]
+    list_filter = [recent("type", _("type")), when("created_at")]
+    search_ids = ["session"]
     ordering = ["-pk"]
     fields = ["session_link", "seq", "type", "run_link", "data_pretty", "created_at"]
 
@@ -111,10 +113,17 @@ class WorkLogEntryAdmin(ReadOnlyAdmin):
     list_display = [
         "at", "level", "kind", "agent_id", "preview", "door", "node", "conversation", "run_link",
     ]  # fmt: skip
-    list_filter = ["level", "kind", "agent_id", "door", "at"]
+    list_filter = [
+        "level", when("at"), recent("kind", _("kind")), recent("agent_id", _("agent")),
+        recent("door", _("door")),
+    ]  # fmt: skip
     list_select_related = ["session__chat_session"]
-    search_fields = ["=session__id", "=run_id", "=node_id", "text"]
-    date_hierarchy = "at"
+    search_ids = ["session", "run_id"]
+    search_fields = ["text"]
+    search_words = {
+        "user": "session__chat_session__owner__username", "node": "node_id__startswith",
+        "kind": "kind", "door": "door",
+    }  # fmt: skip
     ordering = ["-pk"]
     fields = [
         "at", "level", "kind", "agent_id", "text", "door", "node_id", "conversation", "run_link",

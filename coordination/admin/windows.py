@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db import models
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
@@ -85,10 +86,14 @@ def pretty(value: Any) -> str:
 
 def took(start: dt.datetime | None, end: dt.datetime | None) -> str:
     """How long something took."""
-    if start is None or end is None:
+    return seconds(None if start is None or end is None else (end - start).total_seconds())
+
+
+def seconds(span: float | None) -> str:
+    """A span of time, to the millisecond where that says something."""
+    if span is None:
         return NOTHING
-    seconds = (end - start).total_seconds()
-    return f"{seconds:.3f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds)))
+    return f"{span:.3f} s" if span < 60 else str(dt.timedelta(seconds=round(span)))
 
 
 def moment(at: dt.datetime | None) -> str:
@@ -138,6 +143,38 @@ class ReadOnlyAdmin(_ModelAdmin):
     paginator = EstimatingPaginator
     save_on_top = False
     change_form_template = "admin/coordination/change_form.html"
+    search_ids: Sequence[str] = ()
+    """Where an id is looked up: exactly, by an index; words are looked for in ``search_fields``."""
+    search_words: Mapping[str, str] = {}
+    """``word:value`` in a search, and the lookup it stands for."""
+
+    @property
+    def search_help_text(self) -> str:
+        """What else than ids and texts can be asked for."""
+        return " ".join(f"{word}:…" for word in self.search_words)
+
+    def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
+        return [*self.search_ids, *super().get_search_fields(request)]
+
+    def get_search_results(
+        self, _request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Each word narrows it down. No row is found twice."""
+        for word in search_term.split():
+            queryset = queryset.filter(self._search(word))
+        return queryset, False
+
+    def _search(self, word: str) -> Q:
+        name, _, value = word.partition(":")
+        if value and name in self.search_words:
+            rows = self.model._default_manager.filter(**{self.search_words[name]: value})  # noqa: SLF001
+            return Q(pk__in=rows.values("pk"))
+        asked: list[tuple[str, Any]]
+        try:
+            asked = [(lookup, uuid.UUID(word)) for lookup in self.search_ids]
+        except ValueError:
+            asked = [(f"{field}__icontains", word) for field in self.search_fields]
+        return Q.create(asked, connector=Q.OR) if asked else Q(pk__in=[])
 
     def change_view(
         self,
@@ -203,17 +240,6 @@ def tree_html(members: Sequence[Any], parent_of: Any, current: Any, describe: An
         above = nodes.get(parent_of(member))
         (above["below"] if above else roots).append(nodes[member.pk])
     return render_to_string("admin/coordination/tree.html", {"nodes": roots})
-
-
-def by_levels(rows: QuerySet[Any], root: Any, parent: str) -> list[Any]:
-    """The tree below ``root``: one query per level, at most TREE_ROWS members."""
-    members = [root]
-    level = [root.pk]
-    while level and len(members) < TREE_ROWS:
-        children = list(rows.filter(**{f"{parent}__in": level})[: TREE_ROWS - len(members)])
-        members += children
-        level = [child.pk for child in children]
-    return members
 
 
 def table(heads: Iterable[Any], rows: Iterable[Sequence[Any]]) -> str:
