@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext
@@ -24,7 +22,6 @@ from coordination.admin.filters import recent, when
 from coordination.admin.windows import (
     NOTHING,
     ReadOnlyAdmin,
-    count,
     link_by_id,
     link_to,
     link_to_list,
@@ -33,6 +30,7 @@ from coordination.admin.windows import (
     pretty,
     short,
     table,
+    timeline_url,
 )
 from coordination.models import InboxMessage, Question, Run, WorkLogEntry
 
@@ -44,7 +42,8 @@ HASH_SHOWN = 8
 
 @admin.register(ChatSession)
 class ChatSessionAdmin(ReadOnlyAdmin):
-    list_display = ["name", "owner", "runs", "said", "created_at", "deleted_at"]
+    list_display = ["name", "owner", "runs", "said", "places", "created_at", "deleted_at"]
+    relations = ["owner", "session"]
     list_filter = [when("created_at"), ("deleted_at", admin.EmptyFieldListFilter)]
     search_ids = ["session"]
     search_fields = ["title", "owner__username"]
@@ -54,12 +53,6 @@ class ChatSessionAdmin(ReadOnlyAdmin):
         "name", "owner_link", "session_link", "created_at", "deleted_at", "elsewhere",
         "recent_runs", "recent_questions", "recent_messages",
     ]  # fmt: skip
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ChatSession]:
-        rows: QuerySet[ChatSession] = super().get_queryset(request)
-        return rows.select_related("owner").annotate(
-            run_count=count(Run, "session"), message_count=count(Message, "session")
-        )
 
     @admin.display(description=_("title"), ordering="title")
     def name(self, chat: ChatSession) -> str:
@@ -75,12 +68,17 @@ class ChatSessionAdmin(ReadOnlyAdmin):
         return link_to(chat.session)
 
     @admin.display(description=_("runs"))
-    def runs(self, chat: Any) -> str:
-        return link_to_list(Run, str(chat.run_count), session__id__exact=chat.pk)
+    def runs(self, chat: ChatSession) -> str:
+        return link_to_list(Run, gettext("runs"), session__id__exact=chat.pk)
 
     @admin.display(description=_("messages"))
-    def said(self, chat: Any) -> str:
-        return link_to_list(Message, str(chat.message_count), session__exact=chat.pk)
+    def said(self, chat: ChatSession) -> str:
+        return link_to_list(Message, gettext("messages"), session__exact=chat.pk)
+
+    @admin.display(description=_("timeline"))
+    def places(self, chat: ChatSession) -> str:
+        """How much has happened: runs, letters and messages have one count of places."""
+        return format_html('<a href="{}">{}</a>', timeline_url(chat), chat.session.last_position)
 
     @admin.display(description=_("elsewhere"))
     def elsewhere(self, chat: ChatSession) -> str:
@@ -117,7 +115,8 @@ class MessageAdmin(ReadOnlyAdmin):
         "preview", "role", "agent_id", "status", "conversation", "run_link", "created_at",
     ]  # fmt: skip
     list_filter = ["role", "status", when("created_at"), recent("agent_id", _("agent"))]
-    list_select_related = ["session"]
+    relations = ["session"]
+    order_in_session = ["-position"]
     search_ids = ["id", "session", "run_id"]
     search_fields = ["content"]
     search_words = {"user": "session__owner__username"}

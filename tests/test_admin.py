@@ -148,7 +148,7 @@ def test_a_list_asks_the_database_no_more_often_for_more_rows(client, story, mod
     few = queries()
     for _ in range(3):
         tell(story.owner)
-    assert queries() <= few + 1  # one more at most: a second page to count
+    assert queries() <= few + 2  # at most: a second page to count, and to choose from
 
 
 @pytest.mark.parametrize("model", [Run, InboxMessage, ChatSession, Session])

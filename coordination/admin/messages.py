@@ -54,7 +54,8 @@ class InboxMessageAdmin(ReadOnlyAdmin):
         "kind", "state", "late", when("created_at"), recent("reason", _("reason")),
         recent("sender", _("sender")), recent("recipient", _("recipient")),
     ]  # fmt: skip
-    list_select_related = ["in_reply_to", "session__chat_session"]
+    relations = ["in_reply_to", "session__chat_session"]
+    order_in_session = ["-position"]
     search_ids = ["id", "session", "in_reply_to", "sender_run"]
     search_fields = ["content"]
     search_words = {
@@ -204,7 +205,7 @@ class WaitAdmin(ReadOnlyAdmin):
 @admin.register(WaitItem)
 class WaitItemAdmin(ReadOnlyAdmin):
     list_display = ["id", "wait_link", "task_link"]
-    list_select_related = ["wait", "task"]
+    relations = ["wait", "task"]
     search_ids = ["wait__run", "task"]
     ordering = ["-pk"]
     fields = ["wait_link", "task_link"]

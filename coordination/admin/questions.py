@@ -32,7 +32,7 @@ class QuestionAdmin(ReadOnlyAdmin):
         "opened_at", "open_for",
     ]  # fmt: skip
     list_filter = ["state", "ui_type", when("opened_at"), recent("agent_id", _("agent"))]
-    list_select_related = ["session__chat_session"]
+    relations = ["session__chat_session"]
     search_ids = ["id", "run", "session"]
     search_fields = ["question", "closed_by"]
     search_words = {

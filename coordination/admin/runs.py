@@ -99,7 +99,8 @@ class RunAdmin(ReadOnlyAdmin):
     list_filter = [
         "status", "reason", StopAsked, when("queued_at"), recent("agent_id", _("agent")),
     ]  # fmt: skip
-    list_select_related = ["session__chat_session"]
+    relations = ["session__chat_session"]
+    order_in_session = ["-position"]
     search_ids = ["id", "session", "root_id"]
     search_fields = ["detail", "stop_requested_by"]
     search_words = {

@@ -6,10 +6,9 @@ import functools
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.urls import path
 from django.utils.html import format_html_join
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from coordination import nodes
@@ -21,7 +20,6 @@ from .filters import recent, when
 from .windows import (
     NOTHING,
     ReadOnlyAdmin,
-    count,
     link_by_id,
     link_to,
     link_to_list,
@@ -34,6 +32,7 @@ from .windows import (
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin):
     list_display = ["id", "conversation", "language", "events_so_far", "runs", "created_at"]
+    relations = ["chat_session"]
     list_filter = ["language", when("created_at")]
     search_ids = ["id"]
     search_fields = ["chat_session__title"]
@@ -49,10 +48,6 @@ class SessionAdmin(ReadOnlyAdmin):
         address = path("<uuid:session_id>/timeline/", view, name="coordination_session_timeline")
         return [address, *super().get_urls()]
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
-        rows: QuerySet[Session] = super().get_queryset(request)
-        return rows.select_related("chat_session").annotate(run_count=count(Run, "session"))
-
     @admin.display(description=_("conversation"))
     def conversation(self, session: Session) -> str:
         return link_to(getattr(session, "chat_session", None))
@@ -62,8 +57,8 @@ class SessionAdmin(ReadOnlyAdmin):
         return session.last_seq
 
     @admin.display(description=_("runs"))
-    def runs(self, session: Any) -> str:
-        return link_to_list(Run, str(session.run_count), session__id__exact=session.pk)
+    def runs(self, session: Session) -> str:
+        return link_to_list(Run, gettext("runs"), session__id__exact=session.pk)
 
     @admin.display(description=_("elsewhere"))
     def elsewhere(self, session: Session) -> str:
@@ -88,6 +83,7 @@ class EventAdmin(ReadOnlyAdmin):
     list_display = ["seq", "session_link", "type", "run_link", "beginning", "created_at"]
     list_filter = [recent("type", _("type")), when("created_at")]
     search_ids = ["session"]
+    order_in_session = ["-seq"]
     ordering = ["-pk"]
     fields = ["session_link", "seq", "type", "run_link", "data_pretty", "created_at"]
 
@@ -117,7 +113,7 @@ class WorkLogEntryAdmin(ReadOnlyAdmin):
         "level", when("at"), recent("kind", _("kind")), recent("agent_id", _("agent")),
         recent("door", _("door")),
     ]  # fmt: skip
-    list_select_related = ["session__chat_session"]
+    relations = ["session__chat_session"]
     search_ids = ["session", "run_id"]
     search_fields = ["text"]
     search_words = {
