@@ -286,6 +286,11 @@ def life_of(run: Run) -> list[Claim]:
     return claims_of(run, leases, questions, waits)
 
 
+def runner_of(lease: Lease) -> str:
+    """Its node in short, and which of the node's runners."""
+    return f"{nodes.short(lease.node_id)} ({lease.runner_id.rpartition('.')[2]})"
+
+
 def _of_claim(run: Run, claim: Claim) -> Iterator[Entry]:
     lease = claim.lease
 
@@ -295,14 +300,14 @@ def _of_claim(run: Run, claim: Claim) -> Iterator[Entry]:
             text=f"{_('epoch')} {lease.epoch}", **more,
         )  # fmt: skip
 
-    runner = f"{nodes.short(lease.node_id)} ({lease.runner_id.rpartition('.')[2]})"
+    runner = runner_of(lease)
     yield entry(
         lease.acquired_at, "claimed", by=runner, after=claim.waited_for, since=claim.waits_since
     )
     if lease.released_at:
         yield entry(
-            lease.released_at, lease.end, by=lease.ended_by, after=_("claimed"),
-            since=lease.acquired_at,
+            lease.released_at, lease.end, after=_("claimed"), since=lease.acquired_at,
+            by=runner if lease.ended_by == lease.runner_id else lease.ended_by,
         )  # fmt: skip
 
 

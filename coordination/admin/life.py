@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from coordination import nodes, timeline
+from coordination import timeline
 from coordination.models import InboxMessage, Lease, Run
 
 from .cells import status_of
@@ -51,8 +51,7 @@ def _cells(run: Run, claim: timeline.Claim) -> dict[str, Any]:
     lease = claim.lease
     return {
         "epoch": link_to(lease, str(lease.epoch)),
-        "runner": lease.runner_id,
-        "node": nodes.short(lease.node_id),
+        "runner": timeline.runner_of(lease),
         "claimed": moment(lease.acquired_at),
         "waited": f"{claim.waited_for} → {seconds(claim.waited)}" if claim.waits_since else NOTHING,
         "beats": lease.beats,
@@ -60,7 +59,7 @@ def _cells(run: Run, claim: timeline.Claim) -> dict[str, Any]:
         "held": took(lease.acquired_at, lease.released_at),
         "end": lease.end or _("held now"),
         "ended": moment(lease.released_at),
-        "by": lease.ended_by or NOTHING,
+        "by": _("its owner") if lease.ended_by == lease.runner_id else lease.ended_by,
         "then": _then(run, claim),
     }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db import models
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -133,7 +133,7 @@ class EstimatingPaginator(_Paginator):
         number = self.validate_number(number)
         first = (number - 1) * self.per_page
         keys = list(rows.values_list("pk", flat=True)[first : first + self.per_page])
-        return self._get_page(rows.filter(pk__in=keys), number, self)
+        return Page(rows.filter(pk__in=keys), number, self)
 
 
 class ReadOnlyAdmin(_ModelAdmin):
@@ -142,6 +142,7 @@ class ReadOnlyAdmin(_ModelAdmin):
     actions: Any = None
     list_per_page = 50
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     paginator = EstimatingPaginator
     save_on_top = False
     change_form_template = "admin/coordination/change_form.html"
@@ -154,23 +155,22 @@ class ReadOnlyAdmin(_ModelAdmin):
     search_words: Mapping[str, str] = {}
     """``word:value`` in a search, and the lookup it stands for."""
 
-    @property
-    def search_help_text(self) -> str:
-        """What else than ids and texts can be asked for."""
-        return " ".join(f"{word}:…" for word in self.search_words)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.search_help_text = " ".join(f"{word}:…" for word in cls.search_words)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows: QuerySet[Any] = super().get_queryset(request)
         return rows.prefetch_related(*self.relations)
 
-    def get_ordering(self, request: HttpRequest) -> Sequence[str]:
+    def get_ordering(self, request: HttpRequest) -> Any:
         """Newest first, by whichever index serves it."""
         in_session = {"session__id__exact", "session__exact"} & request.GET.keys()
         if in_session and self.order_in_session:
             return self.order_in_session
         return super().get_ordering(request)
 
-    def get_search_fields(self, request: HttpRequest) -> Sequence[str]:
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
         return [*self.search_ids, *super().get_search_fields(request)]
 
     def get_search_results(
@@ -191,7 +191,7 @@ class ReadOnlyAdmin(_ModelAdmin):
             asked = [(lookup, uuid.UUID(word)) for lookup in self.search_ids]
         except ValueError:
             asked = [(f"{field}__icontains", word) for field in self.search_fields]
-        return Q.create(asked, connector=Q.OR) if asked else Q(pk__in=[])
+        return Q(*asked, _connector=Q.OR) if asked else Q(pk__in=[])
 
     def change_view(
         self,
