@@ -220,6 +220,7 @@ def test_a_search_finds_ids_texts_and_named_things(client, story):
     assert child in found(Run, f"runner:{SCRIPT}")
     assert found(Question, "by:script user:bob") == set(other.session.questions.all())
     assert found(Session, "nothing") == set()
+    assert found(ApiToken, "script") == set(ApiToken.objects.all())
 
 
 def test_a_list_is_narrowed_to_a_day(client, story):

@@ -69,7 +69,7 @@ def confirmed(description: Any, *, plan: Callable[[Any], Plan]) -> Callable[[Do]
             if "confirmed" not in request.POST:
                 return _ask(window, request, do.__name__, description, rows, plan)
             with worklog.through("admin"):
-                _tell(window, request, do.__name__, list(do(window, rows, operator(request))))
+                _record(window, request, do.__name__, do(window, rows, operator(request)))
             return _back(window, rows)
 
         action.__name__ = do.__name__
@@ -104,12 +104,12 @@ def _ask(
     return TemplateResponse(request, "admin/coordination/confirm.html", context)
 
 
-def _tell(window: Any, request: HttpRequest, name: str, outcomes: Sequence[Outcome]) -> None:
+def _record(window: Any, request: HttpRequest, name: str, outcomes: Iterable[Outcome]) -> None:
+    """Log each as soon as it is done; tell the operator of alike ones together."""
+    alike: dict[tuple[str, bool], list[Model]] = {}
     for outcome in outcomes:
         if outcome.won:
             window.log_change(request, outcome.row, f"{name}: {outcome.words}")
-    alike: dict[tuple[str, bool], list[Model]] = {}
-    for outcome in outcomes:
         alike.setdefault((outcome.words, outcome.won), []).append(outcome.row)
     for (words, won), rows in alike.items():
         text = f"{rows[0]}: {words}" if len(rows) == 1 else f"{len(rows)} × {words}"

@@ -36,12 +36,8 @@ CHAIN_HOPS = 60
 def _redelivery(message: InboxMessage) -> Plan:
     if message.state != InboxMessage.State.DEAD:
         return Plan(gettext("is no dead letter"), refused=True)
-    return Plan(
-        gettext("gets all its tries again: %(recipient)s will read it in its next turn")
-        % {
-            "recipient": message.recipient,
-        }
-    )
+    words = gettext("gets all its tries again: %(recipient)s will read it in its next turn")
+    return Plan(words % {"recipient": message.recipient})
 
 
 @admin.register(InboxMessage)

@@ -104,12 +104,12 @@ def at(field: str) -> Callable[[Any], str]:
 
 
 def timeline_url(row: models.Model) -> str | None:
-    """The timeline of the row's session, where it has one: from the row on, if it has a place."""
+    """The timeline of the row's session: from the place of the row on, or of its run."""
     session_id = row.pk if isinstance(row, Session) else getattr(row, "session_id", None)
     if session_id is None:
         return None
     url = reverse("admin:coordination_session_timeline", args=[session_id])
-    place = getattr(row, "position", None)
+    place = getattr(row, "position", None) or getattr(getattr(row, "run", None), "position", None)
     return url if place is None else f"{url}?upto={place + SPAN - 1}"
 
 
@@ -134,6 +134,13 @@ class EstimatingPaginator(_Paginator):
         first = (number - 1) * self.per_page
         keys = list(rows.values_list("pk", flat=True)[first : first + self.per_page])
         return Page(rows.filter(pk__in=keys), number, self)
+
+
+def _as_uuid(word: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(word)
+    except ValueError:
+        return None
 
 
 class ReadOnlyAdmin(_ModelAdmin):
@@ -186,11 +193,11 @@ class ReadOnlyAdmin(_ModelAdmin):
         if value and name in self.search_words:
             rows = self.model._default_manager.filter(**{self.search_words[name]: value})  # noqa: SLF001
             return Q(pk__in=rows.values("pk"))
-        asked: list[tuple[str, Any]]
-        try:
-            asked = [(lookup, uuid.UUID(word)) for lookup in self.search_ids]
-        except ValueError:
-            asked = [(f"{field}__icontains", word) for field in self.search_fields]
+        asked: list[tuple[str, Any]] = [
+            (f"{field}__icontains", word) for field in self.search_fields
+        ]
+        if self.search_ids and (row_id := _as_uuid(word)):
+            asked = [(lookup, row_id) for lookup in self.search_ids]
         return Q(*asked, _connector=Q.OR) if asked else Q(pk__in=[])
 
     def change_view(
