@@ -6,21 +6,22 @@ token nor a link can be made here, because their secret is shown once, by the co
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.contrib import admin, messages
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.contrib import admin
 from django.urls import reverse
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
+from coordination import worklog
+from coordination.admin.actions import Outcome, Plan, confirmed
 from coordination.admin.cells import question_table, run_table
+from coordination.admin.filters import recent, when
 from coordination.admin.windows import (
     NOTHING,
     ReadOnlyAdmin,
-    count,
     link_by_id,
     link_to,
     link_to_list,
@@ -29,6 +30,7 @@ from coordination.admin.windows import (
     pretty,
     short,
     table,
+    timeline_url,
 )
 from coordination.models import InboxMessage, Question, Run, WorkLogEntry
 
@@ -40,21 +42,17 @@ HASH_SHOWN = 8
 
 @admin.register(ChatSession)
 class ChatSessionAdmin(ReadOnlyAdmin):
-    list_display = ["name", "owner", "runs", "said", "created_at", "deleted_at"]
-    list_filter = ["created_at", "deleted_at"]
-    search_fields = ["=session__id", "title", "owner__username"]
-    date_hierarchy = "created_at"
+    list_display = ["name", "owner", "runs", "said", "places", "created_at", "deleted_at"]
+    relations = ["owner", "session"]
+    list_filter = [when("created_at"), ("deleted_at", admin.EmptyFieldListFilter)]
+    search_ids = ["session"]
+    search_fields = ["title", "owner__username"]
+    search_words = {"user": "owner__username"}
     ordering = ["-created_at"]
     fields = [
         "name", "owner_link", "session_link", "created_at", "deleted_at", "elsewhere",
         "recent_runs", "recent_questions", "recent_messages",
     ]  # fmt: skip
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ChatSession]:
-        rows: QuerySet[ChatSession] = super().get_queryset(request)
-        return rows.select_related("owner").annotate(
-            run_count=count(Run, "session"), message_count=count(Message, "session")
-        )
 
     @admin.display(description=_("title"), ordering="title")
     def name(self, chat: ChatSession) -> str:
@@ -70,12 +68,17 @@ class ChatSessionAdmin(ReadOnlyAdmin):
         return link_to(chat.session)
 
     @admin.display(description=_("runs"))
-    def runs(self, chat: Any) -> str:
-        return link_to_list(Run, str(chat.run_count), session__id__exact=chat.pk)
+    def runs(self, chat: ChatSession) -> str:
+        return link_to_list(Run, gettext("runs"), session__id__exact=chat.pk)
 
     @admin.display(description=_("messages"))
-    def said(self, chat: Any) -> str:
-        return link_to_list(Message, str(chat.message_count), session__exact=chat.pk)
+    def said(self, chat: ChatSession) -> str:
+        return link_to_list(Message, gettext("messages"), session__exact=chat.pk)
+
+    @admin.display(description=_("timeline"))
+    def places(self, chat: ChatSession) -> str:
+        """How much has happened: runs, letters and messages have one count of places."""
+        return format_html('<a href="{}">{}</a>', timeline_url(chat), chat.session.last_position)
 
     @admin.display(description=_("elsewhere"))
     def elsewhere(self, chat: ChatSession) -> str:
@@ -111,10 +114,12 @@ class MessageAdmin(ReadOnlyAdmin):
     list_display = [
         "preview", "role", "agent_id", "status", "conversation", "run_link", "created_at",
     ]  # fmt: skip
-    list_filter = ["role", "status", "agent_id", "created_at"]
-    list_select_related = ["session"]
-    search_fields = ["=id", "=session__session__id", "=run_id", "content"]
-    date_hierarchy = "created_at"
+    list_filter = ["role", "status", when("created_at"), recent("agent_id", _("agent"))]
+    relations = ["session"]
+    order_in_session = ["-position"]
+    search_ids = ["id", "session", "run_id"]
+    search_fields = ["content"]
+    search_words = {"user": "session__owner__username"}
     ordering = ["-created_at"]
     fields = [
         "id", "conversation", "run_link", "agent_id", "position", "role", "status", "content",
@@ -150,6 +155,12 @@ class SecretAdmin(ReadOnlyAdmin):
         return f"{row.digest[:HASH_SHOWN]}…"
 
 
+def _revocation(token: ApiToken) -> Plan:
+    if token.revoked_at:
+        return Plan(gettext("was revoked before"), refused=True)
+    return Plan(gettext("opens nothing any more, for ever"))
+
+
 @admin.register(ApiToken)
 class ApiTokenAdmin(SecretAdmin):
     list_display = [
@@ -166,21 +177,18 @@ class ApiTokenAdmin(SecretAdmin):
     ]  # fmt: skip
     actions = ["revoke"]
 
-    def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Revoking is the one change: it needs the permission to change tokens."""
-        return request.user.has_perm("chat.change_apitoken")
-
     @admin.display(description=_("name"), ordering="name")
     def name_or_number(self, token: ApiToken) -> str:
         return token.name or str(token.pk)
 
-    @admin.action(description=_("Revoke the selected tokens"), permissions=["revoke"])
-    def revoke(self, request: HttpRequest, tokens: QuerySet[ApiToken]) -> None:
-        revoked = [token for token in tokens if token.revoke()]
-        for token in revoked:
-            self.log_change(request, token, "revoked")
-        text = ngettext("%d token is revoked.", "%d tokens are revoked.", len(revoked))
-        self.message_user(request, text % len(revoked), messages.SUCCESS)
+    @confirmed(_("Revoke"), plan=_revocation)
+    def revoke(self, tokens: Sequence[ApiToken], by: str) -> Iterator[Outcome]:
+        for token in tokens:
+            won = token.revoke()
+            if won:
+                worklog.write(None, "token_revoked", f"{token}, by {by}")
+            words = gettext("is revoked") if won else gettext("was revoked before")
+            yield Outcome(token, words, won)
 
 
 @admin.register(SignInLink)

@@ -11,4 +11,4 @@ class ChatConfig(AppConfig):
 
     def ready(self) -> None:
         """Import for the side effect of connecting."""
-        from . import turns  # noqa: F401
+        from . import timeline, turns  # noqa: F401

@@ -32,7 +32,10 @@ class ChatSession(models.Model):
     deleted_at = models.DateTimeField(null=True)  # 404 from then on; the rows stay for the audit
 
     class Meta:
-        indexes = [models.Index(fields=["owner", "created_at"], name="chat_of_owner")]
+        indexes = [
+            models.Index(fields=["owner", "created_at"], name="chat_of_owner"),
+            models.Index(fields=["created_at"], name="chat_newest"),
+        ]
 
     def __str__(self) -> str:
         return self.title or str(self.pk)
@@ -77,6 +80,8 @@ class Message(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["session", "agent_id", "position"], name="message_conversation"),
+            models.Index(fields=["session", "position"], name="message_order"),
+            models.Index(fields=["created_at"], name="message_newest"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["session", "client_key"], name="message_client_key"),

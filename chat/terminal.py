@@ -28,7 +28,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models import Model, QuerySet
 
 from chat.models import ChatSession
-from coordination import leases
+from coordination import leases, worklog
 from coordination.errors import Refused
 from coordination.models import InboxMessage, Run
 from coordination.wakeups import Hub
@@ -51,7 +51,7 @@ class TerminalCommand(BaseCommand):
     def execute(self, *args: Any, **options: Any) -> Any:
         """Run it; refusals and a database that is away become one clear line."""
         try:
-            with quiet_logs(self.log_level):
+            with quiet_logs(self.log_level), worklog.through("terminal"):
                 return super().execute(*args, **options)
         except Refused as refusal:
             raise CommandError(refusal.detail) from refusal

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 
+from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from . import events, rendezvous, runs, vocabulary, worklog
@@ -217,8 +218,40 @@ def redeliver(message: InboxMessage, *, by: str) -> bool:
     with locked(message.session_id) as session:
         won = message.redeliver()
         if won:
-            worklog.write(session, "redelivered", f"{message} {message.pk} by {by}")
+            worklog.write(
+                session, "redelivered", f"{message} {message.pk} by {by}", run=message.sender_run
+            )
         return won
+
+
+_CHAIN = """
+WITH RECURSIVE up (id, parent, hops) AS (
+  SELECT id, in_reply_to_id, 0 FROM {table} WHERE id = %s
+  UNION ALL
+  SELECT m.id, m.in_reply_to_id, up.hops + 1 FROM {table} m JOIN up ON m.id = up.parent
+  WHERE up.hops < %s
+), down (id, hops) AS (
+  SELECT id, 0 FROM up WHERE hops = (SELECT MAX(hops) FROM up)
+  UNION ALL
+  SELECT m.id, down.hops + 1 FROM {table} m JOIN down ON m.in_reply_to_id = down.id
+  WHERE down.hops < %s
+)
+SELECT id FROM down LIMIT %s
+"""
+
+
+def chain(message: InboxMessage, *, hops: int, limit: int) -> list[InboxMessage]:
+    """The reply tree that holds the message, in order: two queries, however deep it is.
+
+    Revisions make it as long as a conversation: it begins at most ``hops`` above the message and
+    ends twice as far below that, with at most ``limit`` messages.
+    """
+    meta = InboxMessage._meta  # noqa: SLF001 - public, though it looks private
+    key = meta.pk.get_db_prep_value(message.pk, connection)
+    sql = _CHAIN.format(table=meta.db_table)
+    members = [row.pk for row in InboxMessage.objects.raw(sql, [key, hops, 2 * hops, limit])]
+    rows = InboxMessage.objects.filter(pk__in=members).select_related("task_run")
+    return list(rows.order_by("position"))
 
 
 def is_outstanding(task_id: uuid.UUID) -> bool:

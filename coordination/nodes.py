@@ -10,6 +10,7 @@ for that pid, and only the start tells its next owner apart. What cannot be prov
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 import uuid
@@ -26,6 +27,29 @@ def new_node_id() -> str:
     if place is None or started is None:
         return f"{host}-{os.getpid()}-{uuid.uuid4().hex}"
     return f"{host}-{os.getpid()}-{started}-{place}"
+
+
+@functools.cache
+def _own_id() -> str:
+    return new_node_id()
+
+
+_joined: list[str] = []
+
+
+def join(node_id: str) -> None:
+    """This process is part of that node: a runner is its supervisor's."""
+    _joined[:] = [node_id]
+
+
+def here() -> str:
+    """The node that this process is, or is part of: a worker's, a web node's or a command's."""
+    return _joined[0] if _joined else _own_id()
+
+
+def short(node_id: str) -> str:
+    """Host and pid: enough for people to tell the nodes of today apart."""
+    return node_id.rsplit("-", 3)[0]
 
 
 def is_gone(node_id: str) -> bool:

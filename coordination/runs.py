@@ -16,8 +16,9 @@ from typing import Any
 
 from django.db.models import Case, F, Q, When
 from django.db.models.functions import Now
+from django.utils.translation import gettext as _
 
-from . import events, panel, vocabulary, wakeups
+from . import events, panel, vocabulary, wakeups, worklog
 from .conf import conf
 from .errors import Conflict, Fenced
 from .models import InboxMessage, Lease, Question, Run, Session, Wait
@@ -103,6 +104,48 @@ def pass_lane(session: Session, agent_id: str) -> Run | None:
         return None
     make_ready(session, following, has_waited=True)
     return following
+
+
+@unit_of_work
+def again(run: Run, *, by: str) -> Run:
+    """An operator's "once more"; the run that is to be executed now. Raises Conflict: why not.
+
+    What has ended stays as it ended: a turn that failed or was lost gets a new run, which goes on
+    from the conversation as it stands. A run in the queue is only made known again.
+    """
+    with locked(run.session_id) as session:
+        run = Run.objects.get(pk=run.pk)
+        if refusal := why_not_again(run):
+            raise Conflict("not_again", refusal)
+        if run.status == Run.Status.QUEUED:
+            wake_workers()
+            worklog.write(session, "woken", f"{run.agent_id}, by {by}", run=run)
+            return run
+        new = start(session, run.agent_id)
+        worklog.write(session, "begun_again", f"{run.agent_id} {run.pk}, by {by}", run=new)
+        return new
+
+
+def why_not_again(run: Run) -> str:
+    """Why this run cannot be begun again, in words for the operator; empty where it can."""
+    match run.status:
+        case Run.Status.QUEUED:
+            return "" if run.lane else _("It waits behind another run of its agent.")
+        case Run.Status.RUNNING | Run.Status.STALLED:
+            return _("It is being executed. Interrupt it first.")
+        case Run.Status.WAITING_CHILD | Run.Status.WAITING_USER:
+            return _("It waits for results or for a person, and goes on by itself.")
+        case Run.Status.COMPLETED:
+            return _("It has completed.")
+        case Run.Status.INTERRUPTED:
+            return _("A person has stopped it. Only a new message begins a new turn.")
+    if not run.is_root:
+        return _(
+            "Its task has been answered for, once and for all. Whoever sent it sends it again."
+        )
+    if Run.objects.filter(session=run.session_id, parent=None, position__gt=run.position).exists():
+        return _("The conversation has gone on since. Only a new message begins a new turn.")
+    return ""
 
 
 def put_first(session: Session, run: Run) -> None:

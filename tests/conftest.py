@@ -5,9 +5,16 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from django.utils import translation
 
 from agentsite.services import Redis, Valkey
 from tests.settings import TEST_DIR
+
+
+@pytest.fixture(autouse=True)
+def english() -> None:
+    """A request in Chinese leaves its thread speaking Chinese, until the next one."""
+    translation.deactivate()
 
 
 @pytest.fixture(scope="session", autouse=True)

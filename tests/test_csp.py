@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from chat.transports.csp import POLICY
+from coordination.models import Run
 from tests.test_admin import MODELS, SCRIPT, address, tell
 
 pytestmark = pytest.mark.django_db
@@ -59,6 +60,18 @@ def test_users_and_groups_in_the_admin_obey_too(client, staff):
     for page in ("auth_user_changelist", "auth_user_add", "auth_group_add"):
         assert faults(client.get(reverse(f"admin:{page}"))) == [], page
     assert faults(client.get(reverse("admin:auth_user_change", args=[staff.pk]))) == []
+
+
+def test_the_timeline_and_what_asks_before_an_action_obey_too(client, staff):
+    chat = tell(staff)
+    timeline = reverse("admin:coordination_session_timeline", args=[chat.pk])
+    assert faults(client.get(timeline)) == []
+    run = Run.objects.all()[0]
+    asked = client.post(
+        address(Run, "changelist"), {"action": "interrupt", "_selected_action": [run.pk]}
+    )
+    assert "Interrupt" in asked.content.decode()
+    assert faults(asked) == []
 
 
 def test_the_policy_knows_no_exception():

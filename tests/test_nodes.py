@@ -73,3 +73,11 @@ def test_any_host_s_name_leaves_room_for_the_runner_s_number(monkeypatch):
 @pytest.mark.parametrize("name", ["", "node", "n1", "a-b-c-d-e", "vm-12-0123"])
 def test_a_name_that_is_none_proves_nothing(name):
     assert not nodes.is_gone(name)
+
+
+def test_a_runner_is_part_of_its_supervisors_node(monkeypatch):
+    monkeypatch.setattr(nodes, "_joined", [])
+    assert nodes.here() == nodes.new_node_id()
+    nodes.join("host-1-2-3-4")
+    assert nodes.here() == "host-1-2-3-4"
+    assert nodes.short(nodes.here()) == "host-1"

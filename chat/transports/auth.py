@@ -26,6 +26,7 @@ from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
 from chat.models import ApiToken, digest
+from coordination import worklog
 from coordination.db import db
 
 from . import limits
@@ -65,6 +66,8 @@ class SignedIn(AuthBase):
     What ``changes`` something needs the scope for it, and is ``counted`` per user and address.
     """
 
+    door: str  # the work log's word for it
+
     def __init__(self, *, changes: bool = True, counted: bool = True) -> None:
         super().__init__()
         self.changes = changes
@@ -74,6 +77,7 @@ class SignedIn(AuthBase):
         caller = await self.caller(request)
         if caller is None:
             return None
+        worklog.door.set(self.door)
         if self.changes and request.method not in SAFE:
             caller.check_may_write()
             if self.counted:
@@ -88,6 +92,7 @@ class SignedIn(AuthBase):
 class BearerToken(SignedIn):
     """``Authorization: Bearer TOKEN``; ``manage.py api_token`` makes one."""
 
+    door = "api"
     openapi_type = "http"
     openapi_scheme = "bearer"
     openapi_description = (
@@ -103,6 +108,7 @@ class BearerToken(SignedIn):
 class SessionCookie(SignedIn):
     """The cookie of somebody who has signed in; what changes something needs ``X-CSRFToken``."""
 
+    door = "page"
     openapi_type = "apiKey"
     openapi_in = "cookie"
     openapi_name = "sessionid"

@@ -31,6 +31,7 @@ from django.urls import path, re_path
 from pydantic import Field, ValidationError
 
 from chat import actions
+from coordination import worklog
 from coordination.errors import Conflict, Invalid
 from coordination.events import Logged
 
@@ -117,6 +118,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def connect(self) -> None:
         """Let in whoever owns the session, and begin to stream."""
+        worklog.door.set("websocket")
         self.tasks: set[asyncio.Task[None]] = set()
         self.in_order = asyncio.Lock()
         self.posting: dict[asyncio.Task[None], list[str]] = {}  # → the run a message has become

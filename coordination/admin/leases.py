@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from coordination.models import Lease, Run, Session
 
+from .filters import StillOpen, recent, when
+from .life import life_html
 from .windows import ReadOnlyAdmin, link_by_id, took
 
 
-class OpenLeases(admin.SimpleListFilter):
-    """Leases that are held now, apart from the audit of those that were."""
-
+class OpenLeases(StillOpen):
     title = _("held now")
-    parameter_name = "open"
-
-    def lookups(self, *_args: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("yes")), ("no", _("no"))]
-
-    def queryset(self, _request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        if self.value() is None:
-            return queryset
-        return queryset.filter(released_at__isnull=self.value() == "yes")
+    field = "released_at"
 
 
 @admin.register(Lease)
@@ -35,13 +23,22 @@ class LeaseAdmin(ReadOnlyAdmin):
         "id", "agent_id", "run_link", "epoch", "node_id", "runner_id", "acquired_at", "beat_at",
         "beats", "released_at", "end", "ended_by",
     ]  # fmt: skip
-    list_filter = [OpenLeases, "end", "node_id", "agent_id", "acquired_at"]
-    search_fields = ["=run__id", "=session_id", "=runner_id", "=node_id"]
-    date_hierarchy = "acquired_at"
+    list_filter = [
+        OpenLeases, "end", when("acquired_at"), recent("node_id", _("node")),
+        recent("agent_id", _("agent")),
+    ]  # fmt: skip
+    search_ids = ["run", "session_id"]
+    search_fields = ["runner_id", "ended_by"]
+    search_words = {
+        "user": "run__session__chat_session__owner__username",
+        "runner": "runner_id",
+        "node": "node_id__startswith",
+        "by": "ended_by__icontains",
+    }
     ordering = ["-acquired_at"]
     fields = [
         "run_link", "session_link", "agent_id", "epoch", "node_id", "runner_id", "acquired_at",
-        "beat_at", "beats", "expires_at", "released_at", "held_for", "end", "ended_by",
+        "beat_at", "beats", "expires_at", "released_at", "held_for", "end", "ended_by", "life",
     ]  # fmt: skip
 
     @admin.display(description=_("run"), ordering="run")
@@ -51,6 +48,10 @@ class LeaseAdmin(ReadOnlyAdmin):
     @admin.display(description=_("session"))
     def session_link(self, lease: Lease) -> str:
         return link_by_id(Session, lease.session_id)
+
+    @admin.display(description=_("all epochs of the run"))
+    def life(self, lease: Lease) -> str:
+        return life_html(lease.run, current=lease.pk)
 
     @admin.display(description=_("held for"))
     def held_for(self, lease: Lease) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from django.contrib import admin
-from django.contrib.messages import SUCCESS
-from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.html import format_html
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
 from coordination import inbox
 from coordination.models import InboxMessage, Run, Session, Wait, WaitItem
 
+from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of, message_table, state_of, status_of
+from .filters import StillOpen, recent, when
 from .windows import (
     NOTHING,
     TREE_ROWS,
     ReadOnlyAdmin,
-    by_levels,
     link_by_id,
     link_to,
     moment,
@@ -27,6 +29,16 @@ from .windows import (
     tree_html,
 )
 
+CHAIN_HOPS = 60
+"""Replies above a message from which its chain is shown: a revision adds two."""
+
+
+def _redelivery(message: InboxMessage) -> Plan:
+    if message.state != InboxMessage.State.DEAD:
+        return Plan(gettext("is no dead letter"), refused=True)
+    words = gettext("gets all its tries again: %(recipient)s will read it in its next turn")
+    return Plan(words % {"recipient": message.recipient})
+
 
 @admin.register(InboxMessage)
 class InboxMessageAdmin(ReadOnlyAdmin):
@@ -34,10 +46,17 @@ class InboxMessageAdmin(ReadOnlyAdmin):
         "preview", "kind", "sender", "recipient", "state", "reason", "late", "answers",
         "conversation", "created_at", "read_after",
     ]  # fmt: skip
-    list_filter = ["kind", "state", "late", "reason", "recipient", "created_at"]
-    list_select_related = ["in_reply_to", "session__chat_session"]
-    search_fields = ["=id", "=session__id", "content"]
-    date_hierarchy = "created_at"
+    list_filter = [
+        "kind", "state", "late", when("created_at"), recent("reason", _("reason")),
+        recent("sender", _("sender")), recent("recipient", _("recipient")),
+    ]  # fmt: skip
+    relations = ["in_reply_to", "session__chat_session"]
+    order_in_session = ["-position"]
+    search_ids = ["id", "session", "in_reply_to", "sender_run"]
+    search_fields = ["content"]
+    search_words = {
+        "user": "session__chat_session__owner__username", "from": "sender", "to": "recipient",
+    }  # fmt: skip
     ordering = ["-created_at"]
     fieldsets = [
         (None, {"fields": [
@@ -51,24 +70,12 @@ class InboxMessageAdmin(ReadOnlyAdmin):
     ]  # fmt: skip
     actions = ["redeliver"]
 
-    def has_redeliver_permission(self, request: HttpRequest) -> bool:
-        """It changes nothing but the state, so it needs the permission to change messages."""
-        return request.user.has_perm("coordination.change_inboxmessage")
-
-    @admin.action(
-        description=_("Deliver the selected dead letters again"), permissions=["redeliver"]
-    )
-    def redeliver(self, request: HttpRequest, messages: QuerySet[InboxMessage]) -> None:
-        by = str(request.user.get_username())
-        again = [message for message in messages if inbox.redeliver(message, by=by)]
-        for message in again:
-            self.log_change(request, message, "redelivered")
-        text = ngettext(
-            "%d dead letter will be delivered again.",
-            "%d dead letters will be delivered again.",
-            len(again),
-        )
-        self.message_user(request, text % len(again), SUCCESS)
+    @confirmed(_("Deliver again"), plan=_redelivery)
+    def redeliver(self, messages: Sequence[InboxMessage], by: str) -> Iterator[Outcome]:
+        for message in messages:
+            won = inbox.redeliver(message, by=by)
+            words = gettext("will be delivered again") if won else gettext("is no dead letter")
+            yield Outcome(message, words, won)
 
     @admin.display(description=_("message"), ordering="content")
     def preview(self, message: InboxMessage) -> str:
@@ -101,41 +108,72 @@ class InboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("reply chain"))
     def reply_chain(self, message: InboxMessage) -> str:
-        root = root_of(message)
-        rows = InboxMessage.objects.select_related("task_run").order_by("position")
-        members = by_levels(rows, root, "in_reply_to")
-        return tree_html(
-            members, lambda member: member.in_reply_to_id, message.pk,
-            self._cells,
-        )  # fmt: skip
+        return chain_html(message)
 
-    def _cells(self, message: InboxMessage) -> list[str]:
-        run = getattr(message, "task_run", None)
+
+def chain_html(message: InboxMessage) -> str:
+    """The reply tree: who answered whom after how long, who waited for it, and how that ended."""
+    members = inbox.chain(message, hops=CHAIN_HOPS, limit=TREE_ROWS)
+    answers = {member.accepted_for_id: member for member in members if member.accepted_for_id}
+    awaited: dict[Any, list[Wait]] = {}
+    items = WaitItem.objects.filter(task__in=members).select_related("wait__run").order_by("pk")
+    for item in items[:TREE_ROWS]:
+        awaited.setdefault(item.task_id, []).append(item.wait)
+
+    def describe(member: InboxMessage) -> list[str]:
+        answer = answers.get(member.pk)
         return [
-            link_to(message, f"{message.kind}: {message.sender} → {message.recipient}"),
-            short(message.content, 120),
-            state_of(message),
-            moment(message.created_at),
-            format_html("{} {}", _("read after"), took(message.created_at, message.acked_at)),
-            format_html("{} {}", link_to(run, str(_("run"))), status_of(run)) if run else "",
+            link_to(member, f"{member.kind}: {member.sender} → {member.recipient}"),
+            short(member.content, 120),
+            state_of(member),
+            moment(member.created_at),
+            _span(_("read after"), member.created_at, member.acked_at),
+            _span(_("answered after"), member.created_at, answer.created_at if answer else None),
+            _execution(getattr(member, "task_run", None)),
+            *(_awaiting(wait, answer) for wait in awaited.get(member.pk, [])),
         ]
 
+    return tree_html(members, lambda member: member.in_reply_to_id, message.pk, describe)
 
-def root_of(message: InboxMessage) -> InboxMessage:
-    """The message that the chain began with, or one that is far enough above."""
-    for _hop in range(TREE_ROWS):
-        if message.in_reply_to is None:
-            break
-        message = message.in_reply_to
-    return message
+
+def _span(words: Any, start: dt.datetime, end: dt.datetime | None) -> str:
+    return f"{words} {took(start, end)}" if end else ""
+
+
+def _execution(run: Run | None) -> str:
+    if run is None:
+        return ""
+    lasted = took(run.started_at, run.ended_at)
+    return format_html("{} {} {}", link_to(run, str(_("run"))), status_of(run), lasted)
+
+
+def _awaiting(wait: Wait, answer: InboxMessage | None) -> str:
+    """Who waited, for how long, and whether the result, the deadline or an end came first."""
+    if wait.closed_at is None:
+        how = _("still waits")
+    elif wait.timed_out:
+        how = _("timed out")
+    elif answer is not None and answer.created_at <= wait.closed_at:
+        how = _("the result came")
+    else:
+        how = _("given up")
+    lasted = took(wait.opened_at, wait.closed_at)
+    words = gettext("awaited by %s") % wait.run.agent_id
+    return format_html("{}: {}, {}", link_to(wait, words), how, lasted)
+
+
+class OpenWaits(StillOpen):
+    title = _("open now")
+    field = "closed_at"
 
 
 @admin.register(Wait)
 class WaitAdmin(ReadOnlyAdmin):
     list_display = ["id", "run_link", "mode", "opened_at", "deadline_at", "closed_at", "timed_out"]
-    list_filter = ["mode", "timed_out", "opened_at"]
-    search_fields = ["=run__id", "=session_id", "=tool_call_id"]
-    date_hierarchy = "opened_at"
+    list_filter = [OpenWaits, "mode", "timed_out", when("opened_at")]
+    search_ids = ["run", "run__session"]
+    search_fields = ["tool_call_id"]
+    search_words = {"user": "run__session__chat_session__owner__username"}
     ordering = ["-opened_at"]
     fields = [
         "run_link", "session_link", "tool_call_id", "mode", "opened_at", "deadline_at",
@@ -163,8 +201,8 @@ class WaitAdmin(ReadOnlyAdmin):
 @admin.register(WaitItem)
 class WaitItemAdmin(ReadOnlyAdmin):
     list_display = ["id", "wait_link", "task_link"]
-    list_select_related = ["wait", "task"]
-    search_fields = ["=wait__run__id", "=task__id"]
+    relations = ["wait", "task"]
+    search_ids = ["wait__run", "task"]
     ordering = ["-pk"]
     fields = ["wait_link", "task_link"]
 

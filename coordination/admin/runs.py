@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from asgiref.sync import async_to_sync
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from coordination import interrupts, runs
+from coordination.errors import Conflict, Refused
 from coordination.models import InboxMessage, Run, WorkLogEntry
 
+from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of, message_table, question_table, status_of
+from .filters import recent, when
+from .life import life_html
 from .windows import (
     NOTHING,
     TREE_ROWS,
@@ -22,16 +35,80 @@ from .windows import (
 )
 
 
+def _interruption(run: Run) -> Plan:
+    if run.is_terminal:
+        return Plan(gettext("has ended (%s)") % run.status, refused=True)
+    # A whole tree by its root, which is indexed; a part of one level by level.
+    below = (
+        Run.objects.filter(root_id=run.root_id).unfinished().count()
+        if run.is_root
+        else len([member for member in runs.tree(run) if not member.is_terminal])
+    )
+    words = ngettext("%d run is told to stop", "%d runs are told to stop", below)
+    return Plan(words % below)
+
+
+def _again(run: Run) -> Plan:
+    if refusal := runs.why_not_again(run) or _deleted(run):
+        return Plan(refusal, refused=True)
+    if run.status == Run.Status.QUEUED:
+        return Plan(gettext("is made known to the workers once more"))
+    return Plan(gettext("stays as it ended; a new run goes on from the conversation as it stands"))
+
+
+def _deleted(run: Run) -> str:
+    chat = getattr(run.session, "chat_session", None)
+    return gettext("The conversation was deleted.") if chat and chat.deleted_at else ""
+
+
+class StopAsked(admin.SimpleListFilter):
+    """Runs that somebody wanted stopped, whatever became of them."""
+
+    title = _("stop")
+    parameter_name = "stop"
+
+    def lookups(self, *_args: Any) -> list[tuple[str, Any]]:
+        return [("asked", _("was asked for")), ("pending", _("was asked for, not ended yet"))]
+
+    def queryset(self, _request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
+        if self.value() is None:
+            return queryset
+        asked = queryset.filter(stop_requested_at__isnull=False)
+        return asked.filter(ended_at=None) if self.value() == "pending" else asked
+
+
+async def _stop_all(members: Sequence[Run], by: str) -> list[interrupts.Stopped]:
+    stops = (interrupts.stop(run.session_id, by=by, run_id=run.pk) for run in members)
+    return await asyncio.gather(*stops)
+
+
+STOP_SAYS = {
+    "stopped": _("is stopped: every run of it has ended"),
+    "accepted": _("is told to stop; that it has ended is not proved yet"),
+    "already_finished": _("had ended before"),
+    "no_active_run": _("had ended before"),
+}
+
+
 @admin.register(Run)
 class RunAdmin(ReadOnlyAdmin):
     list_display = [
         "short_id", "agent_id", "how", "conversation", "epoch", "queued_at", "lasted",
     ]  # fmt: skip
     list_display_links = ["short_id"]
-    list_filter = ["status", "reason", "agent_id", "queued_at"]
-    list_select_related = ["session__chat_session"]
-    search_fields = ["=id", "=session__id", "=root_id", "=runner_id", "detail"]
-    date_hierarchy = "queued_at"
+    list_filter = [
+        "status", "reason", StopAsked, when("queued_at"), recent("agent_id", _("agent")),
+    ]  # fmt: skip
+    relations = ["session__chat_session"]
+    order_in_session = ["-position"]
+    search_ids = ["id", "session", "root_id"]
+    search_fields = ["detail", "stop_requested_by"]
+    search_words = {
+        "user": "session__chat_session__owner__username",
+        "runner": "leases__runner_id",
+        "node": "leases__node_id__startswith",
+        "by": "stop_requested_by__icontains",
+    }
     ordering = ["-queued_at"]
     fieldsets = [
         (None, {"fields": [
@@ -46,6 +123,27 @@ class RunAdmin(ReadOnlyAdmin):
         (_("Questions"), {"fields": ["asked"]}),
         (_("Also"), {"fields": ["usage_pretty", "hops", "saved_seq", "announced", "worklog"]}),
     ]  # fmt: skip
+
+    actions = ["interrupt", "requeue"]
+
+    @confirmed(_("Interrupt"), plan=_interruption)
+    def interrupt(self, chosen: Sequence[Run], by: str) -> Iterator[Outcome]:
+        # In the server's own event loop where there is one: its hub tells the owners at once.
+        for run, stopped in zip(chosen, async_to_sync(_stop_all)(chosen, by), strict=True):
+            won = stopped.status in ("stopped", "accepted")
+            yield Outcome(run, str(STOP_SAYS[stopped.status]), won)
+
+    @confirmed(_("Begin again"), plan=_again)
+    def requeue(self, chosen: Sequence[Run], by: str) -> Iterator[Outcome]:
+        for run in chosen:
+            try:
+                if refusal := _deleted(run):
+                    raise Conflict("not_again", refusal)
+                again = runs.again(run, by=by)
+            except Refused as refused:
+                yield Outcome(run, refused.detail, won=False)
+            else:
+                yield Outcome(run, gettext("is queued as run %s") % again.pk)
 
     @admin.display(description=_("run"), ordering="id")
     def short_id(self, run: Run) -> str:
@@ -85,16 +183,7 @@ class RunAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("leases"))
     def lease_history(self, run: Run) -> str:
-        return table(
-            [_("epoch"), _("runner"), _("claimed"), _("last beat"), _("beats"), _("ended"),
-             _("how"), _("by")],
-            (
-                (link_to(lease, str(lease.epoch)), lease.runner_id, moment(lease.acquired_at),
-                 moment(lease.beat_at), lease.beats, moment(lease.released_at),
-                 lease.end or NOTHING, lease.ended_by or NOTHING)
-                for lease in run.leases.order_by("epoch")[:TREE_ROWS]
-            ),
-        )  # fmt: skip
+        return life_html(run)
 
     @admin.display(description=_("from the stop to the end"))
     def stop_took(self, run: Run) -> str:

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.urls import path
 from django.utils.html import format_html_join
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from coordination import nodes
 from coordination.models import Event, InboxMessage, Question, Run, Session, WorkLogEntry
 
+from . import timeline
 from .cells import conversation_of, question_table, run_table
-from .windows import ReadOnlyAdmin, count, link_by_id, link_to, link_to_list, options, pretty, short
+from .filters import recent, when
+from .windows import (
+    NOTHING,
+    ReadOnlyAdmin,
+    link_by_id,
+    link_to,
+    link_to_list,
+    options,
+    pretty,
+    short,
+)
 
 
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin):
     list_display = ["id", "conversation", "language", "events_so_far", "runs", "created_at"]
-    list_filter = ["language", "created_at"]
-    search_fields = ["=id"]
-    date_hierarchy = "created_at"
+    relations = ["chat_session"]
+    list_filter = ["language", when("created_at")]
+    search_ids = ["id"]
+    search_fields = ["chat_session__title"]
+    search_words = {"user": "chat_session__owner__username"}
     ordering = ["-created_at"]
     fields = [
         "id", "conversation", "language", "created_at", "last_seq", "first_seq", "elsewhere",
         "recent_runs", "recent_questions",
     ]  # fmt: skip
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Session]:
-        rows: QuerySet[Session] = super().get_queryset(request)
-        return rows.select_related("chat_session").annotate(run_count=count(Run, "session"))
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(functools.partial(timeline.view, self))
+        address = path("<uuid:session_id>/timeline/", view, name="coordination_session_timeline")
+        return [address, *super().get_urls()]
 
     @admin.display(description=_("conversation"))
     def conversation(self, session: Session) -> str:
@@ -41,8 +57,8 @@ class SessionAdmin(ReadOnlyAdmin):
         return session.last_seq
 
     @admin.display(description=_("runs"))
-    def runs(self, session: Any) -> str:
-        return link_to_list(Run, str(session.run_count), session__id__exact=session.pk)
+    def runs(self, session: Session) -> str:
+        return link_to_list(Run, gettext("runs"), session__id__exact=session.pk)
 
     @admin.display(description=_("elsewhere"))
     def elsewhere(self, session: Session) -> str:
@@ -65,8 +81,9 @@ class SessionAdmin(ReadOnlyAdmin):
 @admin.register(Event)
 class EventAdmin(ReadOnlyAdmin):
     list_display = ["seq", "session_link", "type", "run_link", "beginning", "created_at"]
-    list_filter = ["type", "created_at"]
-    search_fields = ["=session__id", "=run_id"]
+    list_filter = [recent("type", _("type")), when("created_at")]
+    search_ids = ["session"]
+    order_in_session = ["-seq"]
     ordering = ["-pk"]
     fields = ["session_link", "seq", "type", "run_link", "data_pretty", "created_at"]
 
@@ -89,17 +106,32 @@ class EventAdmin(ReadOnlyAdmin):
 
 @admin.register(WorkLogEntry)
 class WorkLogEntryAdmin(ReadOnlyAdmin):
-    list_display = ["at", "level", "kind", "agent_id", "preview", "conversation", "run_link"]
-    list_filter = ["level", "kind", "agent_id", "at"]
-    list_select_related = ["session__chat_session"]
-    search_fields = ["=session__id", "=run_id", "text"]
-    date_hierarchy = "at"
+    list_display = [
+        "at", "level", "kind", "agent_id", "preview", "door", "node", "conversation", "run_link",
+    ]  # fmt: skip
+    list_filter = [
+        "level", when("at"), recent("kind", _("kind")), recent("agent_id", _("agent")),
+        recent("door", _("door")),
+    ]  # fmt: skip
+    relations = ["session__chat_session"]
+    search_ids = ["session", "run_id"]
+    search_fields = ["text"]
+    search_words = {
+        "user": "session__chat_session__owner__username", "node": "node_id__startswith",
+        "kind": "kind", "door": "door",
+    }  # fmt: skip
     ordering = ["-pk"]
-    fields = ["at", "level", "kind", "agent_id", "text", "conversation", "run_link"]
+    fields = [
+        "at", "level", "kind", "agent_id", "text", "door", "node_id", "conversation", "run_link",
+    ]  # fmt: skip
 
     @admin.display(description=_("text"), ordering="text")
     def preview(self, entry: WorkLogEntry) -> str:
         return short(entry.text, 160)
+
+    @admin.display(description=_("node"), ordering="node_id")
+    def node(self, entry: WorkLogEntry) -> str:
+        return nodes.short(entry.node_id) or NOTHING
 
     @admin.display(description=_("conversation"))
     def conversation(self, entry: WorkLogEntry) -> str:

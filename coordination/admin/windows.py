@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.contrib.admin.utils import quote
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db import models
-from django.db.models import Count, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce
-from django.http import HttpRequest
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.html import format_html, format_html_join
 from django.utils.text import Truncator
+
+from coordination.models import Session
+from coordination.timeline import SPAN
 
 if TYPE_CHECKING:  # generic to the type checker only
     _Paginator = Paginator[Any]
@@ -59,13 +62,6 @@ def link_to_list(model: type[models.Model], text: str, **filters: Any) -> str:
     return format_html('<a href="{}?{}">{}</a>', url, urlencode(filters), text)
 
 
-def count(model: type[models.Model], relation: str) -> Coalesce:
-    """How many rows belong to each: a subquery, so that only the rows of the page are counted."""
-    rows = model._default_manager.filter(**{relation: OuterRef("pk")}).order_by()  # noqa: SLF001
-    counted = rows.values(relation).annotate(n=Count("pk")).values("n")
-    return Coalesce(Subquery(counted), 0)
-
-
 def short(text: str, length: int = 80) -> str:
     """The text on one line, cut; still text, whatever markup is in it."""
     return Truncator(" ".join(text[: length * 4].split())).chars(length)
@@ -83,10 +79,14 @@ def pretty(value: Any) -> str:
 
 def took(start: dt.datetime | None, end: dt.datetime | None) -> str:
     """How long something took."""
-    if start is None or end is None:
+    return seconds(None if start is None or end is None else (end - start).total_seconds())
+
+
+def seconds(span: float | None) -> str:
+    """A span of time, to the millisecond where that says something."""
+    if span is None:
         return NOTHING
-    seconds = (end - start).total_seconds()
-    return f"{seconds:.3f} s" if seconds < 60 else str(dt.timedelta(seconds=round(seconds)))
+    return f"{span:.3f} s" if span < 60 else str(dt.timedelta(seconds=round(span)))
 
 
 def moment(at: dt.datetime | None) -> str:
@@ -104,10 +104,20 @@ def at(field: str) -> Callable[[Any], str]:
     return admin.display(column, description=field.replace("_", " "), ordering=field)
 
 
+def timeline_url(row: models.Model) -> str | None:
+    """The timeline of the row's session: from the place of the row on, or of its run."""
+    session_id = row.pk if isinstance(row, Session) else getattr(row, "session_id", None)
+    if session_id is None:
+        return None
+    url = reverse("admin:coordination_session_timeline", args=[session_id])
+    place = getattr(row, "position", None) or getattr(getattr(row, "run", None), "position", None)
+    return url if place is None else f"{url}?upto={place + SPAN - 1}"
+
+
 class EstimatingPaginator(_Paginator):
     """Counts no further than anybody pages: a log of millions has no useful exact number."""
 
-    MOST = 100_000
+    MOST = 10_000
 
     @cached_property
     def count(self) -> int:
@@ -116,6 +126,23 @@ class EstimatingPaginator(_Paginator):
             return len(rows)
         return rows.order_by().values("pk")[: self.MOST].count()
 
+    def page(self, number: Any) -> Any:
+        """Which rows, an index says alone; only they are read, however far back the page is."""
+        rows = self.object_list
+        if not isinstance(rows, QuerySet):
+            return super().page(number)
+        number = self.validate_number(number)
+        first = (number - 1) * self.per_page
+        keys = list(rows.values_list("pk", flat=True)[first : first + self.per_page])
+        return Page(rows.filter(pk__in=keys), number, self)
+
+
+def _as_uuid(word: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(word)
+    except ValueError:
+        return None
+
 
 class ReadOnlyAdmin(_ModelAdmin):
     """Look, do not touch."""
@@ -123,8 +150,87 @@ class ReadOnlyAdmin(_ModelAdmin):
     actions: Any = None
     list_per_page = 50
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
     paginator = EstimatingPaginator
     save_on_top = False
+    change_form_template = "admin/coordination/change_form.html"
+    relations: Sequence[str] = ()
+    """Read after the rows, never joined: a join tempts MariaDB to sort all there are."""
+    order_in_session: Sequence[str] = ()
+    """The order of the rows of one session, by an index that begins with the session."""
+    search_ids: Sequence[str] = ()
+    """Where an id is looked up: exactly, by an index; words are looked for in ``search_fields``."""
+    search_words: Mapping[str, str] = {}
+    """``word:value`` in a search, and the lookup it stands for."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.search_help_text = " ".join(f"{word}:…" for word in cls.search_words)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        return rows.prefetch_related(*self.relations)
+
+    def get_ordering(self, request: HttpRequest) -> Any:
+        """Newest first, by whichever index serves it."""
+        in_session = {"session__id__exact", "session__exact"} & request.GET.keys()
+        if in_session and self.order_in_session:
+            return self.order_in_session
+        return super().get_ordering(request)
+
+    def get_search_fields(self, request: HttpRequest) -> list[str]:
+        return [*self.search_ids, *super().get_search_fields(request)]
+
+    def get_search_results(
+        self, _request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Each word narrows it down. No row is found twice."""
+        for word in search_term.split():
+            queryset = queryset.filter(self._search(word))
+        return queryset, False
+
+    def _search(self, word: str) -> Q:
+        name, _, value = word.partition(":")
+        if value and name in self.search_words:
+            rows = self.model._default_manager.filter(**{self.search_words[name]: value})  # noqa: SLF001
+            return Q(pk__in=rows.values("pk"))
+        asked: list[tuple[str, Any]] = [
+            (f"{field}__icontains", word) for field in self.search_fields
+        ]
+        if self.search_ids and (row_id := _as_uuid(word)):
+            asked = [(lookup, row_id) for lookup in self.search_ids]
+        return Q(*asked, _connector=Q.OR) if asked else Q(pk__in=[])
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The row, with what may be done about it and the way to its session's timeline."""
+        context = {
+            "operations": [action[1:] for action in self.get_actions(request).values() if action],
+            **(extra_context or {}),
+        }
+        return super().change_view(request, object_id, form_url, context)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        context["timeline"] = timeline_url(obj) if obj else None
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Actions change no more than a state, so they need the permission to change such rows."""
+        name = f"{self.opts.app_label}.change_{self.opts.model_name}"
+        return request.user.has_perm(name)
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
         return [self._precise(name) for name in super().get_list_display(request)]
@@ -159,17 +265,6 @@ def tree_html(members: Sequence[Any], parent_of: Any, current: Any, describe: An
         above = nodes.get(parent_of(member))
         (above["below"] if above else roots).append(nodes[member.pk])
     return render_to_string("admin/coordination/tree.html", {"nodes": roots})
-
-
-def by_levels(rows: QuerySet[Any], root: Any, parent: str) -> list[Any]:
-    """The tree below ``root``: one query per level, at most TREE_ROWS members."""
-    members = [root]
-    level = [root.pk]
-    while level and len(members) < TREE_ROWS:
-        children = list(rows.filter(**{f"{parent}__in": level})[: TREE_ROWS - len(members)])
-        members += children
-        level = [child.pk for child in children]
-    return members
 
 
 def table(heads: Iterable[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -71,6 +71,7 @@ class InboxMessage(models.Model):
             models.Index(fields=["session", "position"], name="inbox_order"),
             models.Index(fields=["in_reply_to", "kind"], name="inbox_rendezvous"),
             models.Index(fields=["state", "created_at"], name="inbox_state"),
+            models.Index(fields=["created_at"], name="inbox_newest"),
         ]
         constraints = [
             models.CheckConstraint(

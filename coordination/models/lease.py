@@ -45,6 +45,7 @@ class Lease(models.Model):
         indexes = [
             models.Index(fields=["released_at", "expires_at"], name="lease_guard"),
             models.Index(fields=["runner_id", "released_at"], name="lease_beat"),
+            models.Index(fields=["acquired_at"], name="lease_newest"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["run", "epoch"], name="lease_one_per_epoch"),

@@ -60,6 +60,7 @@ class Question(models.Model):
         indexes = [
             models.Index(fields=["session", "state"], name="question_open"),
             models.Index(fields=["state", "expires_at"], name="question_expiry"),
+            models.Index(fields=["opened_at"], name="question_newest"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["run", "tool_call_id"], name="question_one_per_call"),

@@ -104,6 +104,8 @@ class Run(models.Model):
             models.Index(fields=["session", "status"], name="run_session"),
             models.Index(fields=["runner_id", "status"], name="run_owner"),
             models.Index(fields=["ended_at", "status", "reason"], name="run_ended"),
+            models.Index(fields=["session", "position"], name="run_order"),
+            models.Index(fields=["queued_at"], name="run_newest"),
         ]
         constraints = [
             models.CheckConstraint(

@@ -21,6 +21,9 @@ class Session(models.Model):
     last_position = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
 
+    class Meta:
+        indexes = [models.Index(fields=["created_at"], name="session_newest")]
+
     def __str__(self) -> str:
         return str(self.id)
 

@@ -31,7 +31,10 @@ class Wait(models.Model):
     timed_out = models.BooleanField(default=False)
 
     class Meta:
-        indexes = [models.Index(fields=["closed_at", "deadline_at"], name="wait_due")]
+        indexes = [
+            models.Index(fields=["closed_at", "deadline_at"], name="wait_due"),
+            models.Index(fields=["opened_at"], name="wait_newest"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["run", "tool_call_id", "opened_at"], name="wait_call"),
         ]

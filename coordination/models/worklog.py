@@ -23,11 +23,16 @@ class WorkLogEntry(models.Model):
     agent_id = models.CharField(max_length=64, blank=True)
     run_id = models.UUIDField(null=True)
     text = models.TextField()
+    # Whose process wrote it, and how the person came in who asked for it. The database has their
+    # defaults, too: while nodes are replaced, older ones write without them.
+    node_id = models.CharField(max_length=128, blank=True, default="", db_default="")
+    door = models.CharField(max_length=16, blank=True, default="", db_default="")
 
     class Meta:
         indexes = [
             models.Index(fields=["session", "id"], name="worklog_session"),
             models.Index(fields=["level", "at", "kind"], name="worklog_alarms"),
+            models.Index(fields=["session", "run_id"], name="worklog_run"),
         ]
         verbose_name_plural = "work log entries"
 

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand
 
 from chat.executor import execute
 from chat.llm import warm_up
+from coordination import nodes
 from coordination.conf import conf
 from coordination.supervisor import Supervisor, die_with_parent, say_alive
 from coordination.worker import Runner, read_orders
@@ -40,6 +41,7 @@ class Command(BaseCommand):
         """Be a supervisor, or the runner that one has started."""
         if options["runner"]:
             die_with_parent()
+            nodes.join(options["node"])
             warm_up(settings.AGENT_MODEL)
             asyncio.run(self._runner(options["runner"], options["node"], concurrency))
             os._exit(0)  # a tool's thread that ignores everything must not hold the process
