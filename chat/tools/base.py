@@ -28,13 +28,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, create_model
 
 from chat.llm.protocol import ToolSpec
 from coordination.models import Run
 from coordination.suspensions import Ask
 
 from . import processes
+from .schemas import Arguments, DoesNotFit, Signature
 
 
 class ToolError(Exception):
@@ -85,7 +86,7 @@ class Tool:
 
     name: str
     description: str
-    arguments: type[BaseModel]
+    arguments: Arguments
     function: Function
     repeatable: bool = True
     requires_approval: bool = False
@@ -93,14 +94,11 @@ class Tool:
     @cached_property  # before every model call, and building a schema takes a millisecond
     def spec(self) -> ToolSpec:
         """What the model is told."""
-        schema = self.arguments.model_json_schema()
-        schema.pop("title", None)
-        return ToolSpec(self.name, self.description, schema)
+        return ToolSpec(self.name, self.description, self.arguments.schema())
 
     async def __call__(self, context: ToolContext, arguments: str) -> Outcome:
         """Validate and call. Raises ToolError for arguments that do not fit."""
-        given = self.parse(arguments)
-        values = {name: getattr(given, name) for name in type(given).model_fields}
+        values = fitting(self.name, arguments, self.arguments.values)
         if inspect.iscoroutinefunction(self.function):
             result = await self.function(context, **values)
         else:
@@ -108,22 +106,20 @@ class Tool:
             result = await processes.call(call_plain, *where, context, values)
         return result if isinstance(result, Outcome) else Value(result)
 
-    def parse(self, arguments: str) -> BaseModel:
-        """The arguments as the function gets them. Raises ToolError where they do not fit."""
-        try:
-            given = json.loads(arguments or "{}", parse_constant=_refuse)
-            if not all(map(is_text, _strings(given))):
-                raise ToolError(f"invalid_text: {self.name}: leave out NUL and lone surrogates.")
-            return self.arguments.model_validate(given)
-        except ValidationError as error:
-            faults = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()
-            )
-            raise ToolError(
-                f"{self.name}: {faults}. Correct the arguments and call again."
-            ) from None
-        except ValueError:
-            raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
+
+def fitting(
+    tool: str, arguments: str, read: Callable[[Any], dict[str, Any]]
+) -> dict[str, Any]:
+    """The arguments as ``read`` gives them. Raises ToolError where they do not fit the tool."""
+    try:
+        given = json.loads(arguments or "{}", parse_constant=_refuse)
+        if not all(map(is_text, _strings(given))):
+            raise ToolError(f"invalid_text: {tool}: leave out NUL and lone surrogates.")
+        return read(given)
+    except DoesNotFit as fault:
+        raise ToolError(f"{tool}: {fault}. Correct the arguments and call again.") from None
+    except ValueError:
+        raise ToolError(f"{tool}: the arguments are not valid JSON.") from None
 
 
 def call_plain(module: str, name: str, context: ToolContext, values: dict[str, Any]) -> Any:
@@ -186,4 +182,4 @@ def _tool(function: Function, repeatable: bool, requires_approval: bool) -> Tool
     arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
     description = inspect.cleandoc(function.__doc__ or "")
     name = function.__name__
-    return Tool(name, description, arguments, function, repeatable, requires_approval)
+    return Tool(name, description, Signature(arguments), function, repeatable, requires_approval)
