@@ -157,7 +157,7 @@ def mcp_servers() -> str:
         raise Fault("; ".join(faults))
     listed = dict(zip(names, found, strict=True))
     refused = [f"{name}: {why}" for name, tools in listed.items() for why in tools.refused]
-    counts = ", ".join(f"{name} {len(tools.offered)} tools" for name, tools in listed.items())
+    counts = ", ".join(f"{name}: {len(tools.offered)} tools" for name, tools in listed.items())
     if refused:
         raise Notice(f"{counts}; left out: {'; '.join(refused)}")
     return counts

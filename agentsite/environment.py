@@ -20,9 +20,9 @@ from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field, IPvAnyNetwork, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-
 from chat.mcp_servers import McpServer, ServerName
+
+BASE_DIR = Path(__file__).resolve().parent.parent
 
 CommaSeparated = Annotated[tuple[str, ...], NoDecode]
 

@@ -9,7 +9,8 @@ import shutil
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
 
 from chat.agents import AGENTS
 from chat.mcp_servers import named
@@ -62,7 +63,7 @@ def mcp_servers(**_: Any) -> list[CheckMessage]:
             )
         if server.command and shutil.which(server.command, path=server.env.get("PATH")) is None:
             found.append(
-                Warning(
+                checks.Warning(
                     f"The MCP server {name!r}: there is no program {server.command!r} here.",
                     hint="A worker node needs it; a web node does not.",
                     id="chat.W001",

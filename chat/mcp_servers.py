@@ -1,6 +1,6 @@
 """The MCP servers of a site, as ``AGENT_MCP_SERVERS`` names them: one JSON object.
 
-    {"weather": {"url": "https://weather.example.org/mcp", "headers": {"Authorization": "Bearer …"}},
+    {"weather": {"url": "https://weather.example.org/mcp", "headers": {"X-Key": "…"}},
      "files": {"command": "npx", "args": ["-y", "@scope/server-files", "/srv"], "approval": true}}
 
 An agent lists ``mcp:weather`` (all its tools) or ``mcp:weather/forecast`` (that one); to its model
@@ -14,7 +14,14 @@ from __future__ import annotations
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 PREFIX = "mcp:"
 

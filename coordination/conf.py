@@ -103,7 +103,7 @@ class Conf(BaseSettings):
         128 * 1024, ge=1, description="what a model reads of a result; more would be its context"
     )
     schema_steps: int = Field(
-        20_000, ge=1, description="of checking arguments against a schema: some for each value"
+        5000, ge=1, description="of checking arguments against a schema: some for each value"
     )
 
     # Rates, each a minute's worth, which may come at once; 0 is no limit. They are for the loop

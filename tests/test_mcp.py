@@ -10,13 +10,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.checks import run_checks
 
-from agentsite.processes import free_port, until as until_now
+from agentsite import doctor
+from agentsite.processes import free_port, port_is_free
+from agentsite.processes import until as until_now
+from chat import actions
+from chat.agents import AGENTS, MASTER
 from chat.mcp_servers import McpServer
 from chat.tools import mcp, tools_of
 from chat.tools.base import ToolContext, ToolError
 from coordination.conf import conf
-from coordination.models import Run
+from coordination.db import db
+from coordination.errors import Invalid
+from coordination.models import Question, Run
+from tests.core import at_rest, ended, new_chat, node
+from tests.core import until as core_until
+from tests.fakes.step_model import ScriptedModel, call
 
 FAKES = Path(__file__).parent / "fakes"
 
@@ -56,24 +66,17 @@ def hostile(how):
 class HttpServer:
     """A server of its own process, which may be killed and started again."""
 
-    def __init__(self, notes):
+    def __init__(self, notes, *argv):
         self.notes = notes
         self.port = free_port()
+        self.argv = [sys.executable, FAKES / argv[0], *argv[1:], str(self.port)]
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.process = None
 
     def start(self):
-        self.process = subprocess.Popen(
-            [sys.executable, FAKES / "mcp_server.py", "http", str(self.port)],
-            env={**os.environ, "MCP_NOTES": str(self.notes)},
-        )
-        until_now(self.answers, what="the MCP server")
-
-    def answers(self):
-        import socket
-
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        env = {**os.environ, "MCP_NOTES": str(self.notes)}
+        self.process = subprocess.Popen(self.argv, env=env)
+        until_now(lambda: not port_is_free(self.port), what="the MCP server")
 
     def kill(self):
         self.process.kill()
@@ -81,11 +84,23 @@ class HttpServer:
 
 
 @pytest.fixture
-def http(notes):
-    server = HttpServer(notes)
-    server.start()
-    yield server
-    server.kill()
+def serve(notes):
+    """Starts servers over HTTP; ends them after the test."""
+    started = []
+
+    def start(*argv):
+        started.append(HttpServer(notes, *argv))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture
+def http(serve):
+    return serve("mcp_server.py", "http")
 
 
 async def make(tool, call_id="c1", **arguments):
@@ -101,8 +116,9 @@ async def refusal(tool, **arguments):
 
 
 async def until(condition, within=20):
+    """As ``core.until``, without a database."""
     async with asyncio.timeout(within):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is outside has no event
             await asyncio.sleep(0.01)
 
 
@@ -157,7 +173,7 @@ async def test_what_has_changed_is_read_again(it):
 
 async def until_changed(is_so):
     async with asyncio.timeout(20):
-        while not is_so(await tools_of(["mcp:it"])):
+        while not is_so(await tools_of(["mcp:it"])):  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.01)
 
 
@@ -215,9 +231,7 @@ UNREACHABLE = {
 
 
 @pytest.mark.parametrize("how", UNREACHABLE)
-async def test_one_that_cannot_be_asked_takes_only_its_tools_from_the_turn(
-    named, monkeypatch, how
-):
+async def test_one_that_cannot_be_asked_takes_only_its_tools_from_the_turn(named, monkeypatch, how):
     given, why = UNREACHABLE[how]
     named(it=given)
     monkeypatch.setattr(conf, "mcp_connect", 5 if how == "no program" else 1)
@@ -281,6 +295,15 @@ async def test_an_answer_that_is_none_is_an_error_to_the_model(named, how):
     assert HOSTILE[how] in await refusal("it")
 
 
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [("megabytes", f"more than {conf.mcp_message_bytes} bytes"), ("bomb", "compressed")],
+)
+async def test_over_http_too_an_answer_has_its_greatest_size(named, serve, how, says):
+    named(it={"url": serve("mcp_hostile.py", how).url})
+    assert says in await refusal("it")
+
+
 async def test_what_a_server_prints_by_mistake_is_passed_over(named):
     named(it=hostile("rubbish"))
     assert await make("it") == "found it"
@@ -288,7 +311,7 @@ async def test_what_a_server_prints_by_mistake_is_passed_over(named):
 
 async def test_a_server_ends_with_the_process_that_speaks_to_it(notes, tmp_path):
     """At kill -9 too, and with everything that it has started."""
-    speaker = subprocess.Popen(
+    speaker = subprocess.Popen(  # noqa: ASYNC220 - it is killed below
         [sys.executable, "-c", SPEAKER],
         env={
             **os.environ,
@@ -325,3 +348,118 @@ def is_at_work(pid):
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+# In a turn
+
+
+@pytest.fixture
+def master(monkeypatch):
+    """Gives the master the tools of the server."""
+    agent = AGENTS[MASTER]
+    more = dataclasses.replace(agent, tools=(*agent.tools, "mcp:it"))
+    monkeypatch.setitem(AGENTS, MASTER, more)
+
+
+@pytest.fixture
+async def chat(transactional_db, hub, core, master):
+    return await db(new_chat)
+
+
+async def say(chat):
+    posted = await actions.post_message(chat, "hello", by="alice")
+    return await db(Run.objects.get, pk=posted.run_id)
+
+
+async def test_a_turn_calls_it_and_goes_on(chat, named, notes):
+    named(it=stdio(notes))
+    model = ScriptedModel(assistant=[[call("it_add", a=2, b=3), call("it_fail")], ["done"]])
+    async with node(model):
+        run = await ended(await say(chat), within=60)
+    assert run.status == "completed"
+    assert "it_add" in model.requests[0].tools
+    assert '"5"' in model.requests[-1].said
+    assert "no such shelf" in model.requests[-1].said
+    await at_rest(chat)
+
+
+async def test_a_call_that_does_not_end_is_given_up_and_the_server_told(
+    chat, named, notes, monkeypatch
+):
+    named(it=stdio(notes))
+    await tools_of(["mcp:it"])  # the start of the server is not to count
+    monkeypatch.setattr(conf, "tool_timeout", 0.5)
+    model = ScriptedModel(assistant=[[call("it_wait")], ["done"]])
+    async with node(model):
+        run = await ended(await say(chat))
+    assert run.status == "completed"
+    assert "did not end within 0.5 seconds" in model.requests[-1].said
+    await until(lambda: "cancelled" in notes.read_text())
+
+
+async def test_a_server_that_is_away_leaves_the_turn_its_other_tools(chat, named):
+    named(it={"command": "no-such-program"})
+    model = ScriptedModel(assistant=[[call("it_add", a=1)], ["done"]])
+    async with node(model):
+        run = await ended(await say(chat))
+    assert run.status == "completed"
+    first, last = model.requests
+    assert "ask_user" in first.tools
+    assert "You do not have the tools of it now" in first.instructions
+    assert "You do not have the tools of it now" in last.said
+
+
+async def test_a_person_approves_a_call_and_may_change_it(chat, named, notes):
+    """Where the answer comes in nobody knows the server: the question carries its schema."""
+    named(it=stdio(notes, approval=["effect"]))
+    model = ScriptedModel(assistant=[[call("it_effect", amount=7)], ["done"]])
+    async with node(model):
+        run = await say(chat)
+        question = await core_until(Question.objects.filter(state="open").first, within=60)
+        yes = {"decision": "approve", "digest": question.approval["digest"]}
+        assert question.approval["arguments"] == {"amount": 7}
+        wrong = {**yes, "arguments": {"amount": "many"}}
+        with pytest.raises(Invalid, match="amount"):
+            await actions.respond(chat, str(question.pk), payload=wrong, by="alice")
+        edited = {**yes, "arguments": {"amount": 8}}
+        await actions.respond(chat, str(question.pk), payload=edited, by="alice")
+        assert (await ended(run)).status == "completed"
+    assert notes.read_text() == "effect 8\n"
+    assert "done 8" in model.requests[-1].said
+
+
+# What is said of a server in the settings
+
+
+def test_checks_name_what_is_wrong(settings, master):
+    settings.AGENT_MCP_SERVERS = {"send": McpServer(command="no-such-program")}
+    found = {problem.id: problem.msg for problem in run_checks()}
+    assert "'it'" in found["chat.E002"]
+    assert "send_message" in found["chat.E003"]
+    assert "no-such-program" in found["chat.W001"]
+
+
+def test_a_tool_that_is_not_in_the_table_is_named(monkeypatch):
+    agent = dataclasses.replace(AGENTS[MASTER], tools=("send_letter",))
+    monkeypatch.setitem(AGENTS, MASTER, agent)
+    assert any("send_letter" in problem.msg for problem in run_checks())
+
+
+def test_the_doctor_asks_each_server(settings):
+    def found(**servers):
+        settings.AGENT_MCP_SERVERS = {
+            name: McpServer.model_validate(given) for name, given in servers.items()
+        }
+        return doctor.mcp_servers()
+
+    assert found(it=hostile("rubbish")) == "it: 1 tools"
+    with pytest.raises(doctor.Notice, match="its schema is none"):
+        found(it=hostile("schemas"), other=hostile("rubbish"))
+    with pytest.raises(doctor.Fault, match="it is not available"):
+        found(it={"command": "no-such-program"}, other=hostile("rubbish"))
+
+
+def test_a_server_tells_no_secret():
+    server = McpServer(url="https://u:hidden@host/mcp?key=hidden", headers={"X-Key": "hidden"})
+    assert "hidden" not in repr(server)
+    assert "hidden" not in repr(McpServer(command="x", args=["hidden"], env={"KEY": "hidden"}))

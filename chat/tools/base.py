@@ -107,9 +107,7 @@ class Tool:
         return result if isinstance(result, Outcome) else Value(result)
 
 
-def fitting(
-    tool: str, arguments: str, read: Callable[[Any], dict[str, Any]]
-) -> dict[str, Any]:
+def fitting(tool: str, arguments: str, read: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
     """The arguments as ``read`` gives them. Raises ToolError where they do not fit the tool."""
     try:
         given = json.loads(arguments or "{}", parse_constant=_refuse)

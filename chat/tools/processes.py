@@ -104,7 +104,9 @@ def how_it_ended(last: bytes) -> str:
 
 
 def _how(status: int) -> str:
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with {status}"
+    return (
+        f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with {status}"
+    )
 
 
 async def _answer_of(reader: asyncio.StreamReader) -> bytes:

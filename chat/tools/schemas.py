@@ -97,7 +97,9 @@ class JsonSchema:
             raise ValueError(f"its schema is none: {type(error).__name__}") from None
 
     def schema(self) -> dict[str, Any]:
-        return {name: value for name, value in self.given.items() if name not in ("$schema", "title")}
+        return {
+            name: value for name, value in self.given.items() if name not in ("$schema", "title")
+        }
 
     def values(self, given: Any) -> dict[str, Any]:
         from referencing.exceptions import Unresolvable

@@ -1,4 +1,7 @@
-"""A stdio MCP server that answers as none should: ``python tests/fakes/mcp_hostile.py HOW``.
+"""An MCP server that answers as none should.
+
+    python tests/fakes/mcp_hostile.py HOW          over standard input and output
+    python tests/fakes/mcp_hostile.py HOW PORT     over HTTP
 
 Written without the library, which would not let it, and starts in no time for that. Its handshake
 is of the older kind, and correct.
@@ -6,34 +9,62 @@ is of the older kind, and correct.
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
-import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
+
+said: list[str] = []
 
 
 def hostile(how: str) -> None:
     """Read a request a line, and misbehave where it says so."""
     for line in sys.stdin:
-        asked = json.loads(line)
-        match asked.get("method"):
-            case "initialize":
-                tools = {"tools": {}}
-                answer(
-                    asked,
-                    {
-                        "protocolVersion": "2025-06-18",
-                        "capabilities": tools,
-                        "serverInfo": {"name": how, "version": "1"},
-                    },
-                )
-            case "tools/list":
-                listed(asked, how)
-            case "tools/call":
-                called(asked, how)
-            case _ if "id" in asked:
-                error = {"code": -32601, "message": "no such method"}
-                say({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        asked_for(json.loads(line), how)
+
+
+def over_http(how: str, port: int) -> None:
+    """Each answer is the one message that was said to the request, as JSON."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            said.clear()
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            asked_for(asked, how)
+            body = said[-1].encode() if said else b""
+            self.send_response(200 if said else 202)
+            if asked.get("method") == "tools/call" and how == "bomb":
+                body = gzip.compress(body)
+                self.send_header("content-encoding", "gzip")
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
+def asked_for(asked: dict[str, Any], how: str) -> None:
+    match asked.get("method"):
+        case "initialize":
+            server = {"name": how, "version": "1"}
+            result = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": server,
+            }
+            answer(asked, result)
+        case "tools/list":
+            listed(asked, how)
+        case "tools/call":
+            called(asked, how)
+        case _ if "id" in asked:
+            error = {"code": -32601, "message": "no such method"}
+            say({"jsonrpc": "2.0", "id": asked["id"], "error": error})
 
 
 def listed(asked: dict[str, Any], how: str) -> None:
@@ -68,9 +99,9 @@ def listed(asked: dict[str, Any], how: str) -> None:
 def called(asked: dict[str, Any], how: str) -> None:
     match how:
         case "megabytes":
-            sys.stdout.write("z" * 20_000_000)
-            sys.stdout.flush()
-            time.sleep(600)
+            answer(asked, {"content": [{"type": "text", "text": "z" * 20_000_000}]})
+        case "bomb":
+            answer(asked, {"content": [{"type": "text", "text": "z" * 1_000_000}]})
         case "rubbish":
             sys.stdout.write("Listening …\n{}\n[1]\n\n")
             answer(asked, {"content": [{"type": "text", "text": "found it"}]})
@@ -105,9 +136,15 @@ def answer(asked: dict[str, Any], result: dict[str, Any]) -> None:
 
 
 def say(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    said.append(json.dumps(message))
+    if len(sys.argv) == 2:
+        sys.stdout.write(f"{said[-1]}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    hostile(sys.argv[1])
+    match sys.argv[1:]:
+        case [how]:
+            hostile(how)
+        case [how, port]:
+            over_http(how, int(port))

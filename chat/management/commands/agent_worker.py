@@ -15,7 +15,6 @@ from django.core.management.base import BaseCommand
 
 from chat.executor import execute
 from chat.llm import warm_up
-from chat.tools import mcp
 from coordination.conf import conf
 from coordination.supervisor import Supervisor, die_with_parent, say_alive
 from coordination.worker import Runner, read_orders
@@ -42,7 +41,6 @@ class Command(BaseCommand):
         if options["runner"]:
             die_with_parent()
             warm_up(settings.AGENT_MODEL)
-            mcp.warm_up()
             asyncio.run(self._runner(options["runner"], options["node"], concurrency))
             os._exit(0)  # a tool's thread that ignores everything must not hold the process
         manage = str(Path(sys.argv[0]).resolve())

@@ -48,13 +48,6 @@ __all__ = ["Offer", "Tools", "Unavailable", "named", "offered", "server"]
 ANYONES_NAME = re.compile("[a-zA-Z0-9_-]{1,64}")  # what every provider takes
 
 
-def warm_up() -> None:
-    """Import what the first connection would: a second in which no event loop should stand still."""
-    if settings.AGENT_MCP_SERVERS:
-        import jsonschema
-        import mcp  # noqa: F401
-
-
 @dataclass
 class Tools:
     """The tools of one server by the names that models know, and why others are not among them."""
@@ -72,7 +65,7 @@ class Offer:
 
 
 async def offered(names: Iterable[str]) -> Offer:
-    """The tools behind these names of an agent's, ``mcp:…``. Waits ``AGENT_MCP_CONNECT`` at most."""
+    """The tools behind an agent's names, ``mcp:…``. Waits ``AGENT_MCP_CONNECT`` at most."""
     wanted: dict[str, set[str]] = {}
     for name in names:
         if (parts := named(name)) is not None:
@@ -93,8 +86,10 @@ async def _tools_of(name: str, wanted: set[str]) -> tuple[dict[str, Tool], list[
     if "" in wanted:
         return tools, []
     chosen = {tool_name(name, tool) for tool in wanted}
-    missing = [f"You do not have the tool {tool} now: its server does not offer it."
-               for tool in sorted(chosen - set(tools))]
+    missing = [
+        f"You do not have the tool {tool} now: its server does not offer it."
+        for tool in sorted(chosen - set(tools))
+    ]
     return {tool: made for tool, made in tools.items() if tool in chosen}, missing
 
 
@@ -118,7 +113,7 @@ def tool_name(server_name: str, tool: str) -> str:
 
 
 class Server:
-    """A server's tools, as long as they are good, and the connection through which they are called."""
+    """A server's tools, as long as they are good, and the connection they are called through."""
 
     def __init__(self, name: str, given: McpServer) -> None:
         self.name = name
@@ -216,8 +211,13 @@ class Server:
 
 
 async def _call(tool: str, arguments: dict[str, Any], client: Client) -> CallToolResult:
-    """Not ``client.call_tool``: that checks the result against the server's own schema, unbounded."""
-    from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult, InputRequiredResult
+    """Not ``client.call_tool``: it checks the result against the server's own schema, unbounded."""
+    from mcp_types import (
+        CallToolRequest,
+        CallToolRequestParams,
+        CallToolResult,
+        InputRequiredResult,
+    )
     from pydantic import TypeAdapter
 
     answers: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(

@@ -90,7 +90,8 @@ class Connection:
 
     async def _client(self) -> Client:
         """Leaves both alone if it is cancelled: others wait for them too."""
-        await asyncio.wait([self._ready, self._keeper], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [self._ready, self._keeper]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._ready.done():
             return self._ready.result()
         raise Unavailable(self._words(await self._how_it_ended()))
@@ -109,6 +110,7 @@ class Connection:
     # -- the task that keeps it open -----------------------------------------------------
 
     async def _keep(self) -> None:
+        await asyncio.to_thread(_import_library)
         from mcp import Client, Implementation
 
         async with asyncio.timeout(conf.mcp_connect) as limit:
@@ -145,6 +147,12 @@ class Connection:
             except (MCPError, SubscriptionLost):
                 self._deaf = True
         await asyncio.Event().wait()
+
+
+def _import_library() -> None:
+    """A second, in which no event loop should stand still; later nothing."""
+    import jsonschema  # noqa: F401
+    import mcp  # noqa: F401
 
 
 async def _all_tools(client: Client) -> list[Listed]:

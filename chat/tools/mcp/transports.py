@@ -1,8 +1,8 @@
 """How an MCP server is spoken to, in the library's terms, with our bounds and our way of dying.
 
-    stdio   the command runs as a child of the fork server (``chat.tools.processes``): whatever kills
-            the runner kills it too, with everything that it has started. Its variables are HOME,
-            PATH and their kin and what the settings give it, never ours. What it writes to standard
+    stdio   the command runs below the fork server (``chat.tools.processes``): whatever kills the
+            runner kills it too, with everything that it has started. Its variables are HOME, PATH
+            and their kin and what the settings give it, never ours. What it writes to standard
             error stands in the worker's log.
     http    streamable HTTP. An event, and an answer that is no stream, has its greatest size.
 
@@ -119,28 +119,26 @@ async def _http(server: McpServer) -> AsyncIterator[TransportStreams]:
 
 
 async def _bound(response: httpx2.Response) -> None:
+    """A response hook: it comes before anything of the body is read."""
     if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        response.stream = _bounded(response)
+        response.stream = _bounded(response.stream, response.headers.get("content-encoding"))
 
 
-def _bounded(response: httpx2.Response) -> httpx2.AsyncByteStream:
+def _bounded(stream: Any, encoding: str | None) -> httpx2.AsyncByteStream:
     import httpx2
-
-    whole = response.stream
-    assert isinstance(whole, httpx2.AsyncByteStream)
 
     class Bounded(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            if response.headers.get("content-encoding", "identity") != "identity":
+            if encoding not in (None, "identity"):
                 raise httpx2.StreamError("it is compressed, and was asked not to be")
             size = 0
-            async for chunk in whole:
+            async for chunk in stream:
                 size += len(chunk)
                 if size > conf.mcp_message_bytes:
                     raise httpx2.StreamError(f"it has more than {conf.mcp_message_bytes} bytes")
                 yield chunk
 
         async def aclose(self) -> None:
-            await whole.aclose()
+            await stream.aclose()
 
     return Bounded()
