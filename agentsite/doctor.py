@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from chat.llm import get_model
 from chat.tools import mcp
 from chat.tools.base import ToolError
 
@@ -129,10 +130,8 @@ def model() -> str:
     name: str = settings.AGENT_MODEL
     if name == "demo":
         raise Notice("the offline demo; set AGENT_MODEL for a real one")
-    from pydantic_ai.models import infer_model  # takes a second, so only here
-
-    # It makes the provider's client, which wants its key, and asks nobody anything.
-    return f"{infer_model(name).model_name} of {name.partition(':')[0]}, key present"
+    get_model(name).check()  # it makes the provider's client, which wants its key, and asks nobody
+    return f"{name}, nothing is missing"
 
 
 def clock() -> str:

@@ -1,15 +1,16 @@
 """What a tool is: a function whose signature is its schema.
 
     @tool
-    async def add(context: ToolContext, a: int, b: int) -> str:
+    def add(a: int, b: int) -> str:
         '''Add two numbers.'''
         return str(a + b)
 
-A tool returns what the model is to read (text or JSON), or a suspension: ``Ask`` (a person is to
-answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that tells the model
-what to do instead. It may be called again after a crash, with the same ``idempotency_key`` in its
-context: use that, or say ``repeatable=False``. With ``requires_approval=True`` a person decides
-about each call before it is made (``chat.approvals``).
+A first parameter that is called ``context`` is no argument of the model's: it gets the
+``ToolContext``. A tool returns what the model is to read (text or JSON), or a suspension: ``Ask``
+(a person is to answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that
+tells the model what to do instead. It may be called again after a crash, with the same
+``idempotency_key`` in its context: use that, or say ``repeatable=False``. With
+``requires_approval=True`` a person decides about each call before it is made (``chat.approvals``).
 
 An async tool is cancelled at its next await, so it must not block. A plain ``def`` may block as
 long as it likes: it runs in a process of its own (``chat.tools.processes``), is killed where an
@@ -100,7 +101,7 @@ class Tool:
         """Validate and call. Raises ToolError for arguments that do not fit."""
         values = fitting(self.name, arguments, self.arguments.values)
         if inspect.iscoroutinefunction(self.function):
-            result = await self.function(context, **values)
+            result = await self.function(*_first(self.function, context), **values)
         else:
             where = self.function.__module__, self.function.__qualname__
             result = await processes.call(call_plain, *where, context, values)
@@ -122,7 +123,17 @@ def fitting(tool: str, arguments: str, read: Callable[[Any], dict[str, Any]]) ->
 
 def call_plain(module: str, name: str, context: ToolContext, values: dict[str, Any]) -> Any:
     """Call a plain tool's function, wherever this is: the decorator keeps it from being pickled."""
-    return getattr(importlib.import_module(module), name).function(context, **values)
+    function = getattr(importlib.import_module(module), name).function
+    return function(*_first(function, context), **values)
+
+
+def _first(function: Function, context: ToolContext) -> tuple[ToolContext, ...]:
+    """What comes before the arguments."""
+    return (context,) if _takes_context(function) else ()
+
+
+def _takes_context(function: Function) -> bool:
+    return next(iter(inspect.signature(function).parameters), None) == "context"
 
 
 def is_text(text: str) -> bool:
@@ -173,7 +184,9 @@ def _tool(function: Function, repeatable: bool, requires_approval: bool) -> Tool
     if not inspect.iscoroutinefunction(function) and "." in function.__qualname__:
         raise TypeError(f"{function.__qualname__}: a plain tool stands at the top of its module")
     hints = get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())[1:]  # after the context
+    parameters = list(inspect.signature(function).parameters.values())
+    if _takes_context(function):
+        del parameters[0]
     fields: dict[str, Any] = {
         p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in parameters
     }
