@@ -75,7 +75,8 @@ def apply(block: Block, copy: Path) -> None:
 def run(commands: str, copy: Path) -> str:
     """As in a shell of that folder, on SQLite and without Redis, with a key of its own."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    env = {**kept, "DJANGO_SECRET_KEY": "only-for-tests-" + "0123456789" * 4}
+    key = "only-for-tests-" + "0123456789" * 4
+    env = {**kept, "DJANGO_SECRET_KEY": key, "AGENT_MCP_CONNECT": "100"}
     done = subprocess.run(
         ["sh", "-ec", commands], cwd=copy, env=env, capture_output=True, text=True, check=False
     )

@@ -31,12 +31,21 @@ from tests.fakes.step_model import ScriptedModel, call
 FAKES = Path(__file__).parent / "fakes"
 
 
-@pytest.fixture
-def notes(tmp_path):
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine takes long to start a server."""
+    monkeypatch.setattr(conf, "mcp_connect", 100)
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
     """What the fake servers have noticed."""
-    file = tmp_path / "notes"
-    file.touch()
-    return file
+    return tmp_path_factory.mktemp("mcp") / "notes"
+
+
+@pytest.fixture(autouse=True)
+def nothing_noted(notes):
+    notes.write_text("")
 
 
 @pytest.fixture
@@ -55,8 +64,8 @@ def command(*args, **env):
     return {"command": sys.executable, "args": [str(FAKES / args[0]), *args[1:]], "env": env}
 
 
-def stdio(notes, **more):
-    return command("mcp_server.py", "stdio", MCP_NOTES=str(notes)) | more
+def stdio(notes):
+    return command("mcp_server.py", "stdio", MCP_NOTES=str(notes))
 
 
 def hostile(how):
@@ -98,9 +107,13 @@ def serve(notes):
         server.kill()
 
 
-@pytest.fixture
-def http(serve):
-    return serve("mcp_server.py", "http")
+@pytest.fixture(scope="module")
+def http(notes):
+    """One for all tests: it starts slower than they take."""
+    server = HttpServer(notes, "mcp_server.py", "http")
+    server.start()
+    yield server
+    server.kill()
 
 
 async def make(tool, call_id="c1", **arguments):
@@ -115,11 +128,16 @@ async def refusal(tool, **arguments):
     return str(refused.value)
 
 
-async def until(condition, within=20):
+async def until(condition, within=60):
     """As ``core.until``, without a database."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 - what is outside has no event
             await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def over_http(named, http):
+    named(it={"url": http.url})
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -128,7 +146,7 @@ def it(request, named, notes):
     if request.param == "stdio":
         named(it=stdio(notes))
     else:
-        named(it={"url": request.getfixturevalue("http").url})
+        request.getfixturevalue("over_http")
 
 
 async def test_its_tools_are_offered_and_called(it, notes):
@@ -146,8 +164,7 @@ async def test_its_tools_are_offered_and_called(it, notes):
     assert notes.read_text() == ""
 
 
-async def test_only_the_tools_that_an_agent_names_are_its_own(named, notes):
-    named(it=stdio(notes))
+async def test_only_the_tools_that_an_agent_names_are_its_own(over_http):
     offer = await tools_of(["mcp:it/add", "mcp:it/subtract"])
     assert list(offer.tools) == ["it_add"]
     (missing,) = offer.missing
@@ -172,13 +189,12 @@ async def test_what_has_changed_is_read_again(it):
 
 
 async def until_changed(is_so):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not is_so(await tools_of(["mcp:it"])):  # noqa: ASYNC110 - the same
             await asyncio.sleep(0.01)
 
 
-async def test_what_is_no_text_is_told_in_words(named, notes, monkeypatch):
-    named(it=stdio(notes))
+async def test_what_is_no_text_is_told_in_words(over_http, monkeypatch):
     assert await make("show", kind="image", size=300) == (
         "[image, image/png, 300 bytes: it cannot be shown to you]"
     )
@@ -206,7 +222,8 @@ async def test_one_that_dies_in_a_call_is_told_of_and_started_again(named, notes
     assert await make("add", a=1) == "2"
 
 
-async def test_over_http_a_restart_is_found_at_the_next_call(named, http):
+async def test_over_http_a_restart_is_found_at_the_next_call(named, serve):
+    http = serve("mcp_server.py", "http")
     named(it={"url": http.url})
     assert await make("add", a=1) == "2"
     waiting = asyncio.ensure_future(refusal("wait"))
@@ -234,7 +251,8 @@ UNREACHABLE = {
 async def test_one_that_cannot_be_asked_takes_only_its_tools_from_the_turn(named, monkeypatch, how):
     given, why = UNREACHABLE[how]
     named(it=given)
-    monkeypatch.setattr(conf, "mcp_connect", 5 if how == "no program" else 1)
+    if how in ("no protocol", "silent", "endless"):  # time ends them, and nothing else
+        monkeypatch.setattr(conf, "mcp_connect", 3)
     offer = await tools_of(["check_inbox", "mcp:it"])
     assert list(offer.tools) == ["check_inbox"]
     (missing,) = offer.missing
@@ -317,6 +335,7 @@ async def test_a_server_ends_with_the_process_that_speaks_to_it(notes, tmp_path)
             **os.environ,
             "AGENT_MCP_SERVERS": json.dumps({"it": stdio(notes)}),
             "AGENTSITE_VAR": str(tmp_path),
+            "AGENT_MCP_CONNECT": "100",
         },
     )
     try:
@@ -371,8 +390,7 @@ async def say(chat):
     return await db(Run.objects.get, pk=posted.run_id)
 
 
-async def test_a_turn_calls_it_and_goes_on(chat, named, notes):
-    named(it=stdio(notes))
+async def test_a_turn_calls_it_and_goes_on(chat, over_http):
     model = ScriptedModel(assistant=[[call("it_add", a=2, b=3), call("it_fail")], ["done"]])
     async with node(model):
         run = await ended(await say(chat), within=60)
@@ -384,10 +402,9 @@ async def test_a_turn_calls_it_and_goes_on(chat, named, notes):
 
 
 async def test_a_call_that_does_not_end_is_given_up_and_the_server_told(
-    chat, named, notes, monkeypatch
+    chat, over_http, notes, monkeypatch
 ):
-    named(it=stdio(notes))
-    await tools_of(["mcp:it"])  # the start of the server is not to count
+    await tools_of(["mcp:it"])  # the first connection is not to count
     monkeypatch.setattr(conf, "tool_timeout", 0.5)
     model = ScriptedModel(assistant=[[call("it_wait")], ["done"]])
     async with node(model):
@@ -409,9 +426,9 @@ async def test_a_server_that_is_away_leaves_the_turn_its_other_tools(chat, named
     assert "You do not have the tools of it now" in last.said
 
 
-async def test_a_person_approves_a_call_and_may_change_it(chat, named, notes):
+async def test_a_person_approves_a_call_and_may_change_it(chat, named, http, notes):
     """Where the answer comes in nobody knows the server: the question carries its schema."""
-    named(it=stdio(notes, approval=["effect"]))
+    named(it={"url": http.url, "approval": ["effect"]})
     model = ScriptedModel(assistant=[[call("it_effect", amount=7)], ["done"]])
     async with node(model):
         run = await say(chat)

@@ -24,7 +24,7 @@ import importlib
 import inspect
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_type_hints, overload
@@ -159,7 +159,7 @@ def _refuse(constant: str) -> Any:
 
 
 @overload
-def tool(function: Callable[..., Awaitable[Any]]) -> Tool: ...
+def tool(function: Function) -> Tool: ...
 @overload
 def tool(
     *, repeatable: bool = True, requires_approval: bool = False

@@ -122,7 +122,10 @@ class Connection:
             ) as client:
                 limit.reschedule(None)
                 self._ready.set_result(client)
-                await self._listen(client)
+                try:
+                    await self._listen(client)
+                finally:  # a server that does not take our leave must not hold the runner's end
+                    limit.reschedule(asyncio.get_running_loop().time() + conf.tool_kill_grace)
 
     async def _told(self, message: object) -> None:
         from mcp_types import ToolListChangedNotification
