@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,11 +85,13 @@ class HttpServer:
 
     def start(self):
         env = {**os.environ, "MCP_NOTES": str(self.notes)}
-        self.process = subprocess.Popen(self.argv, env=env)
+        self.process = subprocess.Popen(self.argv, env=env, start_new_session=True)
         until_now(lambda: not port_is_free(self.port), what="the MCP server")
 
     def kill(self):
-        self.process.kill()
+        """With what its tools have started; harmless where it is gone."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
