@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import redis
 from channels.layers import InMemoryChannelLayer, get_channel_layer
@@ -17,6 +17,9 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from chat.llm import get_model
+from chat.tools import mcp
+from chat.tools.base import ToolError
 from coordination import dashboard
 
 Status = Literal["ok", "warning", "fault"]
@@ -139,10 +142,8 @@ def model() -> str:
     name: str = settings.AGENT_MODEL
     if name == "demo":
         raise Notice("the offline demo; set AGENT_MODEL for a real one")
-    from pydantic_ai.models import infer_model  # takes a second, so only here
-
-    # It makes the provider's client, which wants its key, and asks nobody anything.
-    return f"{infer_model(name).model_name} of {name.partition(':')[0]}, key present"
+    get_model(name).check()  # it makes the provider's client, which wants its key, and asks nobody
+    return f"{name}, nothing is missing"
 
 
 def clock() -> str:
@@ -156,6 +157,28 @@ def clock() -> str:
     return f"{abs(difference):.3f} s from the database's"
 
 
+def mcp_servers() -> str:
+    """Each one is asked for its tools, as a worker would."""
+    names = sorted(settings.AGENT_MCP_SERVERS)
+    if not names:
+        return "none in AGENT_MCP_SERVERS"
+    found = asyncio.run(_all_tools(names))
+    faults = [str(tools) for tools in found if isinstance(tools, ToolError)]
+    if faults:
+        raise Fault("; ".join(faults))
+    listed = dict(zip(names, found, strict=True))
+    refused = [f"{name}: {why}" for name, tools in listed.items() for why in tools.refused]
+    counts = ", ".join(f"{name}: {len(tools.offered)} tools" for name, tools in listed.items())
+    if refused:
+        raise Notice(f"{counts}; left out: {'; '.join(refused)}")
+    return counts
+
+
+async def _all_tools(names: list[str]) -> list[Any]:
+    asked = (mcp.server(name).tools() for name in names)
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
 CHECKS: dict[str, Callable[[], str]] = {
     "database": database,
     "isolation level": isolation,
@@ -163,6 +186,7 @@ CHECKS: dict[str, Callable[[], str]] = {
     "channel layer": channel_layer,
     "worker nodes": workers,
     "model": model,
+    "mcp servers": mcp_servers,
     "clock": clock,
 }
 

@@ -1,6 +1,6 @@
 """The site's variables: read once, checked at once, each wrong one named.
 
-    DATABASE_URL  REDIS_URL  AGENT_MODEL
+    DATABASE_URL  REDIS_URL  AGENT_MODEL  AGENT_MCP_SERVERS
     DJANGO_SECRET_KEY  DJANGO_DEBUG  DJANGO_ALLOWED_HOSTS  DJANGO_CSRF_TRUSTED_ORIGINS
     DJANGO_TRUSTED_PROXIES
     AGENTSITE_VAR  AGENTSITE_ROLE
@@ -10,6 +10,7 @@ they belong to what they time. A variable that is set but empty counts as not se
 ``REDIS_URL= manage.py …`` means "without Redis".
 """
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
 from pydantic import Field, IPvAnyNetwork, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from chat.mcp_servers import McpServer, ServerName
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -42,6 +45,11 @@ class SiteEnvironment(BaseSettings):
         min_length=1,
         description="'demo' or a model with its provider, like openai-chat:gpt-5",
         pattern=r"^(demo|demo-fast|[^:\s]+:\S+)$",
+    )
+    agent_mcp_servers: Annotated[dict[ServerName, McpServer], NoDecode] = Field(
+        default={},
+        description="a JSON object of MCP servers by name (letters, digits and '-'), like "
+        '{"weather": {"url": "https://host/mcp"}}',
     )
     django_secret_key: str = Field(
         description="a long random text, the same on every node "
@@ -82,6 +90,14 @@ class SiteEnvironment(BaseSettings):
         if not isinstance(value, str):
             return value
         return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    @field_validator("agent_mcp_servers", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        try:
+            return json.loads(value) if isinstance(value, str) else value
+        except ValueError as fault:  # its text may quote a secret
+            raise ValueError(f"at character {getattr(fault, 'pos', 0)} it is not JSON") from None
 
     @field_validator("redis_url")
     @classmethod
@@ -138,7 +154,7 @@ def _lines(cls: type[BaseSettings], fault: ValidationError) -> list[str]:
     """Never the value itself: it may be a secret. A validator quotes what it may show."""
     lines = []
     for error in fault.errors(include_url=False, include_input=False):
-        name = str(error["loc"][0])
+        name, *within = map(str, error["loc"])
         should_be = cls.model_fields[name].description
         if error["type"] == "missing":
             why = "it is not set, and only serve makes one by itself"
@@ -146,7 +162,8 @@ def _lines(cls: type[BaseSettings], fault: ValidationError) -> list[str]:
             why = error["msg"].removeprefix("Value error, ")
         else:
             why = error["msg"][0].lower() + error["msg"][1:]
-        lines.append(f"{name.upper()} should be {should_be}: {why}")
+        where = "".join(f"{part}: " for part in within)
+        lines.append(f"{name.upper()} should be {should_be}: {where}{why}")
     return lines
 
 

@@ -62,6 +62,11 @@ def configuration(level: str) -> dict[str, Any]:
             "daphne": {"level": "WARNING"},
             "httpx": {"level": "WARNING"},
             "httpcore": {"level": "WARNING"},
+            "httpx2": {"level": "WARNING"},  # and its lines hold whole addresses
+            "httpcore2": {"level": "WARNING"},
+            # What goes wrong with an MCP server is told by chat.tools.mcp, without its words.
+            "mcp": {"level": "CRITICAL"},
+            "client": {"level": "CRITICAL"},  # the library's name for its session
             "asyncio": {"level": "WARNING"},
         },
     }

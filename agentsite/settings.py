@@ -23,6 +23,7 @@ TRUSTED_PROXIES = env.django_trusted_proxies  # for chat/transports/limits.py
 
 VAR_DIR = env.agentsite_var
 AGENT_MODEL = env.agent_model
+AGENT_MCP_SERVERS = env.agent_mcp_servers  # by name; what each is: chat/mcp_servers.py
 
 INSTALLED_APPS = [
     # First, as it replaces runserver. A worker serves nothing, and its runners start the sooner

@@ -324,7 +324,7 @@ def _respond(
         pk=question_id, session=session_id, state=Question.State.OPEN, approval__isnull=False
     ).first()
     if asked is not None and resolved:
-        payload = approvals.check(asked.approval or {}, TOOLS, payload)
+        payload = approvals.check(asked, TOOLS, payload)
     return suspensions.respond(session_id, question_id, resolved=resolved, payload=payload, by=by)
 
 

@@ -15,7 +15,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from chat.tools.base import Tool, ToolError
+from chat.tools.base import Tool, ToolError, fitting
+from chat.tools.schemas import Arguments, JsonSchema
 from coordination.errors import Conflict, Invalid
 from coordination.models import Question
 from coordination.suspensions import Ask
@@ -32,7 +33,7 @@ def digest(tool: str, arguments: Mapping[str, Any]) -> str:
 
 def ask_about(tool: Tool, arguments: str) -> Ask:
     """The question about one call. Raises ToolError for arguments that do not fit."""
-    shown = _whole(tool, arguments)
+    shown = fitting(tool.name, arguments, tool.arguments.shown)
     mark = digest(tool.name, shown)
     return Ask(
         question="",  # worded where the session's language is known
@@ -41,26 +42,26 @@ def ask_about(tool: Tool, arguments: str) -> Ask:
             {"name": "decision", "type": "select", "options": [APPROVE, DENY], "required": True},
             {"name": "digest", "type": "select", "options": [mark], "required": True},
             {"name": "reason", "type": "text"},
-            {"name": "arguments", "type": "object"},
+            {"name": "arguments", "type": "object", **_carried(tool.arguments)},
         ],
         default_value={"digest": mark},
         approval={"tool": tool.name, "arguments": shown, "digest": mark},
     )
 
 
-def _whole(tool: Tool, arguments: str) -> dict[str, Any]:
-    """The arguments with their defaults: what will run is what is shown."""
-    whole: dict[str, Any] = tool.parse(arguments).model_dump(mode="json")
-    return whole
+def _carried(arguments: Arguments) -> dict[str, Any]:
+    """A schema that came from elsewhere is known to the worker; the question takes it along."""
+    return {"schema": arguments.given} if isinstance(arguments, JsonSchema) else {}
 
 
-def check(approval: Mapping[str, Any], tools: Mapping[str, Tool], payload: Any) -> Any:
+def check(question: Question, tools: Mapping[str, Tool], payload: Any) -> Any:
     """The answer as it is stored, edited arguments with their defaults.
 
     Raises Conflict ``digest_mismatch`` where something else was shown, and Invalid where the edited
     arguments do not fit the tool. What is no answer to the form at all is left to the form.
     """
-    if not isinstance(payload, dict):
+    approval = question.approval
+    if approval is None or not isinstance(payload, dict):
         return payload
     if payload.get("digest", approval["digest"]) != approval["digest"]:
         raise Conflict(
@@ -70,14 +71,22 @@ def check(approval: Mapping[str, Any], tools: Mapping[str, Tool], payload: Any) 
         )
     if payload.get("decision") != APPROVE or payload.get("arguments") is None:
         return payload
-    tool = tools.get(approval["tool"])
-    if tool is None:
+    arguments = _arguments_of(question, tools)
+    if arguments is None:
         raise Conflict("unknown_tool", "This tool is no longer offered. Deny the call.")
     try:
-        edited = _whole(tool, json.dumps(payload["arguments"]))
+        edited = fitting(approval["tool"], json.dumps(payload["arguments"]), arguments.shown)
     except ToolError as fault:
         raise Invalid("invalid_answer", f"{fault} The question stays open.") from None
     return {**payload, "arguments": edited}
+
+
+def _arguments_of(question: Question, tools: Mapping[str, Tool]) -> Arguments | None:
+    for field in question.fields:
+        if "schema" in field:
+            return JsonSchema(field["schema"])
+    tool = tools.get((question.approval or {})["tool"])
+    return tool.arguments if tool else None
 
 
 def approved_arguments(question: Question) -> dict[str, Any] | None:

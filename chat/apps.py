@@ -10,5 +10,5 @@ class ChatConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import for the side effect of connecting."""
-        from . import timeline, turns  # noqa: F401
+        """Import for the side effect of connecting, and of being asked by ``manage.py check``."""
+        from . import checks, timeline, turns  # noqa: F401

@@ -33,8 +33,9 @@ from chat.llm import (
     is_demo,
 )
 from chat.memory import Call
-from chat.tools import DEMO_TOOLS, TOOLS
+from chat.tools import DEMO_TOOLS, tools_of
 from chat.tools.base import Outcome, ToolContext, ToolError, Value
+from chat.tools.mcp import Offer
 from coordination import endings, inbox, leases, rendezvous, runs, vocabulary
 from coordination.conf import conf
 from coordination.db import patiently
@@ -88,8 +89,8 @@ class Turn:
         agent = find_agent(self.run_row.agent_id)
         assert agent is not None, f"no agent {self.run_row.agent_id}"
         shown = DEMO_TOOLS if is_demo(settings.AGENT_MODEL) else ()
-        self.tools = {name: TOOLS[name] for name in (*agent.tools, *shown)}
-        self.instructions = instructions_for(self.run_row.agent_id)
+        self.tool_names = (*agent.tools, *shown)
+        self.offer = Offer()
         self.rows: list[Message] = []
         self.said = False  # whether the step under way has logged anything
 
@@ -98,6 +99,7 @@ class Turn:
         begun = await self._sure(_take_up, self.run_row)
         limit.reschedule((limit.when() or 0) - begun.held_before)
         self.rows = begun.rows
+        self.offer = await tools_of(self.tool_names)
         parked = bool(begun.to_make) and await self._tool_step(begun.to_make)
         if parked or await self._was_answered():
             return
@@ -135,6 +137,7 @@ class Turn:
             self.execution.cancel(Cause.HANDOVER)
         while await self._sure(memory.look_before_model_call, self.run_row):
             self.rows += await self._sure(memory.take_in, self.run_row)
+        self.offer = await tools_of(self.tool_names)
 
     async def _sure(self, unit: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A unit of the run's work, begun only while its lease is sure."""
@@ -169,8 +172,8 @@ class Turn:
         history = await asyncio.to_thread(memory.history, self.rows)
         step = self.model.stream_step(
             history,
-            instructions=self.instructions,
-            tools=[tool.spec for tool in self.tools.values()],
+            instructions="\n".join([instructions_for(self.run_row.agent_id), *self.offer.missing]),
+            tools=[tool.spec for tool in self.offer.tools.values()],
             silence_timeout=conf.model_silence,
         )
         self.said = False
@@ -227,10 +230,11 @@ class Turn:
 
     async def _call(self, call: Call) -> Outcome | Lost:
         """One call. Whatever goes wrong in it is a text to the model, but for a lost run."""
-        tool = self.tools.get(call.name)
+        tool = self.offer.tools.get(call.name)
         if tool is None:
-            offered = ", ".join(self.tools)
-            return Value(f"unknown_tool: you have no {call.name!r}. You have: {offered}.")
+            offered = f"You have: {', '.join(self.offer.tools)}."
+            why = " ".join([f"you have no {call.name!r}.", *self.offer.missing, offered])
+            return Value(f"unknown_tool: {why}")
         try:
             if tool.requires_approval and not call.approved:
                 return approvals.ask_about(tool, call.arguments)

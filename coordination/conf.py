@@ -37,6 +37,12 @@ class Conf(BaseSettings):
     tool_kill_grace: float = Field(
         1, ge=0, description="what a plain tool's process has to put things down, once told to end"
     )
+    mcp_connect: float = Field(
+        20, gt=0, description="to reach an MCP server, and to read its list of tools"
+    )
+    mcp_retry: float = Field(
+        30, ge=0, description="an MCP server that was not reached is left alone before model calls"
+    )
     run_limit: float = Field(
         3600, gt=0, description="longest a run is executed, without what it waits for"
     )
@@ -97,6 +103,21 @@ class Conf(BaseSettings):
     )
     message_bytes: int = Field(1024 * 1024, ge=1, description="largest message, in UTF-8 bytes")
     preview_chars: int = Field(200, ge=1, description="a preview wakes; the row is the content")
+
+    # MCP servers are strangers: what is taken of their words.
+    mcp_tools: int = Field(128, ge=1, description="tools of one; OpenAI takes no more in a request")
+    mcp_spec_bytes: int = Field(
+        32 * 1024, ge=1, description="one tool's description and schema: in each model call"
+    )
+    mcp_message_bytes: int = Field(
+        8 * 1024 * 1024, ge=1, description="one answer on the wire: a picture, and no film"
+    )
+    mcp_result_bytes: int = Field(
+        128 * 1024, ge=1, description="what a model reads of a result; more would be its context"
+    )
+    schema_steps: int = Field(
+        5000, ge=1, description="of checking arguments against a schema: some for each value"
+    )
 
     # Rates, each a minute's worth, which may come at once; 0 is no limit. They are for the loop
     # gone wrong and the flood, so no person, suite or benchmark meets them: a hundred a second is

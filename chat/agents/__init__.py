@@ -1,22 +1,28 @@
 """The agents of this site. To add one: a file beside these, and its line in the table.
 
 Names are lower case letters, digits and underscores; ``name-2`` is a second agent of the same kind
-with a memory of its own.
+with a memory of its own. ``docs/add-an-agent.md`` has a whole example.
 """
 
 from __future__ import annotations
 
-from . import assistant, researcher, reviewer, strategist
+from importlib import import_module
+
 from .base import Agent, kind_of
 
-MASTER = assistant.AGENT.name
+MODULES = (
+    "assistant",  # the first is the master
+    "researcher",
+    "strategist",
+    "reviewer",
+)
 
 AGENTS: dict[str, Agent] = {
-    agent.name: agent
-    for agent in (assistant.AGENT, researcher.AGENT, strategist.AGENT, reviewer.AGENT)
+    agent.name: agent for agent in (import_module(f".{name}", __name__).AGENT for name in MODULES)
 }
 
-SUB_AGENTS = tuple(name for name in AGENTS if name != MASTER)
+MASTER, *_others = AGENTS
+SUB_AGENTS = tuple(_others)
 
 
 def find_agent(agent_id: str) -> Agent | None:

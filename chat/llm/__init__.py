@@ -1,15 +1,15 @@
 """Models by name. The executor sees ``protocol`` only; what a name means stands in this table.
 
-To add a kind of model, write a class with the shape of ``StepModel`` and add its line.
+To add a kind of model, write a class with the shape of ``StepModel`` and add its line;
+``docs/add-a-provider.md`` has a whole example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 
-from .demo import DemoModel
 from .protocol import (
     ModelError,
     ReasoningDelta,
@@ -47,20 +47,12 @@ __all__ = [
 ]
 
 
-def _demo(name: str) -> StepModel:
-    return DemoModel(name)
-
-
-def _provider(name: str) -> StepModel:
-    from .provider import ProviderModel  # brings the model library, which takes two seconds
-
-    return ProviderModel(name)
-
-
-MODELS: dict[str, Callable[[str], StepModel]] = {
-    "demo": _demo,  # the scripted model, offline
-    "demo-fast": _demo,  # the same without its pauses, for tests
-    "*": _provider,  # `provider:model`, any that Pydantic AI knows
+# A name, or the beginning of names up to the colon, and the class that is made with the whole name.
+# Its module is imported when the first model of it is asked for: some take seconds.
+MODELS = {
+    "demo": "demo.DemoModel",  # the scripted model, offline
+    "demo-fast": "demo.DemoModel",  # the same without its pauses, for tests
+    "*": "provider.ProviderModel",  # `provider:model`, any that Pydantic AI knows
 }
 
 
@@ -70,11 +62,14 @@ def get_model(name: str) -> StepModel:
 
     The first one imports the model library: see ``warm_up``.
     """
-    return MODELS.get(name, MODELS["*"])(name)
+    prefix, colon, _ = name.partition(":")
+    module, _, kind = (MODELS.get(prefix + colon) or MODELS["*"]).partition(".")
+    model: StepModel = getattr(import_module(f".{module}", __name__), kind)(name)
+    return model
 
 
 def is_demo(name: str) -> bool:
-    return MODELS.get(name) is _demo
+    return MODELS.get(name) == MODELS["demo"]
 
 
 def warm_up(name: str) -> None:

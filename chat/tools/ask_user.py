@@ -10,7 +10,7 @@ from coordination.errors import Refused
 from coordination.inbox import check_size
 from coordination.suspensions import Ask, fits, option_value
 
-from .base import Outcome, ToolContext, ToolError, tool
+from .base import Outcome, ToolError, tool
 
 
 class Option(BaseModel):
@@ -34,7 +34,6 @@ class FormField(BaseModel):
 
 @tool
 async def ask_user(
-    context: ToolContext,  # noqa: ARG001
     question: Annotated[str, Field(min_length=1)],
     ui_type: Literal[
         "text", "select", "multi_select", "confirm", "form", "date", "number"

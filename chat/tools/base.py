@@ -1,15 +1,16 @@
 """What a tool is: a function whose signature is its schema.
 
     @tool
-    async def add(context: ToolContext, a: int, b: int) -> str:
+    def add(a: int, b: int) -> str:
         '''Add two numbers.'''
         return str(a + b)
 
-A tool returns what the model is to read (text or JSON), or a suspension: ``Ask`` (a person is to
-answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that tells the model
-what to do instead. It may be called again after a crash, with the same ``idempotency_key`` in its
-context: use that, or say ``repeatable=False``. With ``requires_approval=True`` a person decides
-about each call before it is made (``chat.approvals``).
+A first parameter that is called ``context`` is no argument of the model's: it gets the
+``ToolContext``. A tool returns what the model is to read (text or JSON), or a suspension: ``Ask``
+(a person is to answer) or ``Await`` (results are to come). It raises ``ToolError`` with a text that
+tells the model what to do instead. It may be called again after a crash, with the same
+``idempotency_key`` in its context: use that, or say ``repeatable=False``. With
+``requires_approval=True`` a person decides about each call before it is made (``chat.approvals``).
 
 An async tool is cancelled at its next await, so it must not block. A plain ``def`` may block as
 long as it likes: it runs in a process of its own (``chat.tools.processes``), is killed where an
@@ -23,18 +24,19 @@ import importlib
 import inspect
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, create_model
 
 from chat.llm.protocol import ToolSpec
 from coordination.models import Run
 from coordination.suspensions import Ask
 
 from . import processes
+from .schemas import Arguments, DoesNotFit, Signature
 
 
 class ToolError(Exception):
@@ -85,7 +87,7 @@ class Tool:
 
     name: str
     description: str
-    arguments: type[BaseModel]
+    arguments: Arguments
     function: Function
     repeatable: bool = True
     requires_approval: bool = False
@@ -93,42 +95,45 @@ class Tool:
     @cached_property  # before every model call, and building a schema takes a millisecond
     def spec(self) -> ToolSpec:
         """What the model is told."""
-        schema = self.arguments.model_json_schema()
-        schema.pop("title", None)
-        return ToolSpec(self.name, self.description, schema)
+        return ToolSpec(self.name, self.description, self.arguments.schema())
 
     async def __call__(self, context: ToolContext, arguments: str) -> Outcome:
         """Validate and call. Raises ToolError for arguments that do not fit."""
-        given = self.parse(arguments)
-        values = {name: getattr(given, name) for name in type(given).model_fields}
+        values = fitting(self.name, arguments, self.arguments.values)
         if inspect.iscoroutinefunction(self.function):
-            result = await self.function(context, **values)
+            result = await self.function(*_first(self.function, context), **values)
         else:
             where = self.function.__module__, self.function.__qualname__
             result = await processes.call(call_plain, *where, context, values)
         return result if isinstance(result, Outcome) else Value(result)
 
-    def parse(self, arguments: str) -> BaseModel:
-        """The arguments as the function gets them. Raises ToolError where they do not fit."""
-        try:
-            given = json.loads(arguments or "{}", parse_constant=_refuse)
-            if not all(map(is_text, _strings(given))):
-                raise ToolError(f"invalid_text: {self.name}: leave out NUL and lone surrogates.")
-            return self.arguments.model_validate(given)
-        except ValidationError as error:
-            faults = "; ".join(
-                f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors()
-            )
-            raise ToolError(
-                f"{self.name}: {faults}. Correct the arguments and call again."
-            ) from None
-        except ValueError:
-            raise ToolError(f"{self.name}: the arguments are not valid JSON.") from None
+
+def fitting(tool: str, arguments: str, read: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """The arguments as ``read`` gives them. Raises ToolError where they do not fit the tool."""
+    try:
+        given = json.loads(arguments or "{}", parse_constant=_refuse)
+        if not all(map(is_text, _strings(given))):
+            raise ToolError(f"invalid_text: {tool}: leave out NUL and lone surrogates.")
+        return read(given)
+    except DoesNotFit as fault:
+        raise ToolError(f"{tool}: {fault}. Correct the arguments and call again.") from None
+    except ValueError:
+        raise ToolError(f"{tool}: the arguments are not valid JSON.") from None
 
 
 def call_plain(module: str, name: str, context: ToolContext, values: dict[str, Any]) -> Any:
     """Call a plain tool's function, wherever this is: the decorator keeps it from being pickled."""
-    return getattr(importlib.import_module(module), name).function(context, **values)
+    function = getattr(importlib.import_module(module), name).function
+    return function(*_first(function, context), **values)
+
+
+def _first(function: Function, context: ToolContext) -> tuple[ToolContext, ...]:
+    """What comes before the arguments."""
+    return (context,) if _takes_context(function) else ()
+
+
+def _takes_context(function: Function) -> bool:
+    return next(iter(inspect.signature(function).parameters), None) == "context"
 
 
 def is_text(text: str) -> bool:
@@ -154,7 +159,7 @@ def _refuse(constant: str) -> Any:
 
 
 @overload
-def tool(function: Callable[..., Awaitable[Any]]) -> Tool: ...
+def tool(function: Function) -> Tool: ...
 @overload
 def tool(
     *, repeatable: bool = True, requires_approval: bool = False
@@ -179,11 +184,13 @@ def _tool(function: Function, repeatable: bool, requires_approval: bool) -> Tool
     if not inspect.iscoroutinefunction(function) and "." in function.__qualname__:
         raise TypeError(f"{function.__qualname__}: a plain tool stands at the top of its module")
     hints = get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())[1:]  # after the context
+    parameters = list(inspect.signature(function).parameters.values())
+    if _takes_context(function):
+        del parameters[0]
     fields: dict[str, Any] = {
         p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in parameters
     }
     arguments = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
     description = inspect.cleandoc(function.__doc__ or "")
     name = function.__name__
-    return Tool(name, description, arguments, function, repeatable, requires_approval)
+    return Tool(name, description, Signature(arguments), function, repeatable, requires_approval)

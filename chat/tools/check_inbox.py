@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .base import Outcome, TakeIn, ToolContext, tool
+from .base import Outcome, TakeIn, tool
 
 
 @tool
-async def check_inbox(context: ToolContext) -> Outcome:  # noqa: ARG001
+async def check_inbox() -> Outcome:
     """Read what has arrived for you and was not delivered yet."""
     return TakeIn()

@@ -1,6 +1,7 @@
 """A plain function, called in a process of its own: it can be killed, and can die, alone.
 
     await call(function, *arguments)
+    await start(["program", "argument"], environment, longest_line)
 
 Function, arguments and result cross as pickles. A fork server is started with the first call (about
 a second) and has Django and the tools loaded, so each call costs a fork: milliseconds. Its child
@@ -9,6 +10,9 @@ takes the one end of a pair of sockets, the caller holds the other:
     caller → child   the pickled call
     child → caller   the pickled result, or the exception to raise
     server → caller  the exit status of a child that has ended; too late to matter after a result
+
+``start`` makes a program of the child instead: that end of the sockets is its standard input and
+output, and the exit status is the last that comes.
 
 There is one way to kill: the caller closes its end, at once, whatever the child is doing, and the
 server sees to the rest (SIGTERM, ``AGENT_TOOL_KILL_GRACE``, SIGKILL; with everything the child has
@@ -32,7 +36,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -58,20 +62,51 @@ class Died(Exception):
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call it elsewhere, and kill it if cancelled. Raises what it raises, or Died."""
-    request = pickle.dumps((function, arguments))
-    ours, theirs = socket.socketpair()
-    with theirs:
-        _current.hand_over(theirs)
-    ours.setblocking(False)
-    reader, writer = await asyncio.open_connection(sock=ours)
+    reader, writer = await _begin(function, arguments)
     try:
-        writer.write(NUMBER.pack(len(request)) + request)
         result = pickle.loads(await _answer_of(reader))  # noqa: S301 - our own child's
     finally:
         writer.transport.abort()  # not close(): that would first send what was not sent yet
     if isinstance(result, Exception):
         raise result
     return result
+
+
+async def start(
+    command: Sequence[str], environment: Mapping[str, str], longest_line: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Start a program; what it writes and what it reads. ``writer.transport.abort()`` kills it.
+
+    It gets these variables and no others: ours hold secrets. A line of more than ``longest_line``
+    bytes is a ValueError to its reader. What comes after the last line, ``how_it_ended`` reads.
+    """
+    return await _begin(become, (list(command), dict(environment)), longest_line)
+
+
+async def _begin(
+    function: Callable[..., Any], arguments: tuple[Any, ...], longest_line: int = 2**16
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    request = pickle.dumps((function, arguments))
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _current.hand_over(theirs)
+    ours.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=ours, limit=longest_line)
+    writer.write(NUMBER.pack(len(request)) + request)
+    return reader, writer
+
+
+def how_it_ended(last: bytes) -> str:
+    """What became of a program, by the last bytes that came of it."""
+    if len(last) == 1 + NUMBER.size and last[:1] == EXIT:
+        return _how(*NUMBER.unpack(last[1:]))
+    return "closed its output"
+
+
+def _how(status: int) -> str:
+    return (
+        f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with {status}"
+    )
 
 
 async def _answer_of(reader: asyncio.StreamReader) -> bytes:
@@ -82,8 +117,7 @@ async def _answer_of(reader: asyncio.StreamReader) -> bytes:
             return await reader.readexactly(number)
     except (ConnectionError, asyncio.IncompleteReadError):
         raise Died("the process in which it ran was lost") from None
-    how = f"was killed by {signal.Signals(-number).name}" if number < 0 else f"exited with {number}"
-    raise Died(f"its process {how} before it had a result")
+    raise Died(f"its process {_how(number)} before it had a result")
 
 
 class _ServerOfThisProcess:
@@ -219,6 +253,9 @@ class Server:
                 self.poll.unregister(child.end)
             with child.end, suppress(OSError):
                 child.end.sendall(EXIT + NUMBER.pack(os.waitstatus_to_exitcode(status)))
+                # Closed with something unread in it, it would reset, and that word be lost.
+                while child.end.recv(65536, socket.MSG_DONTWAIT):
+                    pass
 
     def _kill_all(self) -> None:
         for child in self.children.values():
@@ -232,6 +269,8 @@ def _answer(end: socket.socket) -> None:
     with Connection(end.detach()) as connection:
         try:
             function, arguments = connection.recv()
+            if function is become:
+                become(connection.fileno(), *arguments)
             answer = _pickled(function(*arguments))
         except Exception as error:  # noqa: BLE001 - raised again, by the caller
             error.add_note(traceback.format_exc())
@@ -242,6 +281,17 @@ def _answer(end: socket.socket) -> None:
         sys.stdout.flush()
         with open(connection.fileno(), "wb", closefd=False) as stream:
             stream.write(RESULT + NUMBER.pack(len(answer)) + answer)
+
+
+def become(end: int, command: list[str], environment: dict[str, str]) -> NoReturn:
+    """In the child: be this program from now on, still in its group and bound to the server."""
+    os.dup2(end, 0)
+    os.dup2(end, 1)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and ignoring is inherited
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606 - as the settings say
+    finally:
+        os._exit(127)  # as a shell does for what it cannot start
 
 
 def _pickled(answer: Any) -> bytes:

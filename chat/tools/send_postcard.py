@@ -6,12 +6,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from .base import ToolContext, tool
+from .base import tool
 
 
 @tool(repeatable=False, requires_approval=True)
 def send_postcard(
-    context: ToolContext,  # noqa: ARG001
     to: Annotated[str, Field(min_length=1, max_length=80)],
     text: Annotated[str, Field(min_length=1, max_length=500)],
     copies: Annotated[int, Field(ge=1, le=10)] = 1,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -24,10 +25,12 @@ from typing import Any, Self
 from agentsite.cluster import Cluster
 from agentsite.nodes import WebNode, WorkerNode
 from agentsite.processes import free_port
+from tests import fakes
 from tests.cluster.client import PATIENCE, Api, Chat, eventually
 from tests.fakes.provider import FakeProcess, Step
 from tests.faults.proxy import RedisProxy
 
+FAKES = Path(fakes.__file__).parent
 SHORT_TIMES = {
     "AGENT_LEASE_TTL": "4",
     "AGENT_HEARTBEAT_INTERVAL": "1",
@@ -49,6 +52,7 @@ class Site:
         self.provider = FakeProcess()
         self.network = RedisProxy()
         self.effects = folder / "effects"
+        self.mcp_notes = folder / "mcp-notes"
         self._folder = folder
         self._env = dict(env)
         self._open = ExitStack()
@@ -64,6 +68,7 @@ class Site:
                 "DJANGO_SETTINGS_MODULE": "tests.cluster.settings",
                 **({} if self._direct else {"REDIS_URL": self.network.url}),
                 "TEST_EFFECTS": str(self.effects),
+                "AGENT_MCP_SERVERS": json.dumps({"fake": self._mcp_server()}),
                 **self._env,
             }
             self.cluster = Cluster(self._folder, web=2, workers=2, env=env)
@@ -80,6 +85,13 @@ class Site:
         trace: TracebackType | None,
     ) -> None:
         self._open.close()
+
+    def _mcp_server(self) -> dict[str, Any]:
+        return {
+            "command": sys.executable,
+            "args": [str(FAKES / "mcp_server.py"), "stdio"],
+            "env": {"MCP_NOTES": str(self.mcp_notes)},
+        }
 
     # -- people -----------------------------------------------------------------------------------
 

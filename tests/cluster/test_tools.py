@@ -1,5 +1,7 @@
 """Tools that ignore a stop, kill their process, or need a yes (trials 7, 14, 18 and 26)."""
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -60,6 +62,30 @@ def test_a_plain_tool_is_killed_by_a_stop_at_once(site, tmp_path):
     pids = said.read_text().split()
     assert chat.at(site.web(2)).interrupt(run_id=run_id)["status"] == "stopped"
     eventually(lambda: not any(map(is_at_work, pids)), "the end of its processes")
+
+
+def test_an_mcp_server_hears_of_a_stop_and_ends_with_its_runner(site):
+    def waiting():
+        """A courier in a call that waits, and the ids of the server's processes."""
+        send = {"call": "send_message", "args": {"to": "courier", "content": "$SCRIPT"}}
+        chat = site.session()
+        before = notes()
+        chat.post(site.play(assistant=[[send]], courier=[[{"call": "fake_wait", "args": {}}]]))
+        line = eventually(lambda: notes()[len(before) :], "the call at the server")[-1]
+        return chat, line.split()[1:]
+
+    def notes():
+        return site.mcp_notes.read_text().splitlines() if site.mcp_notes.exists() else []
+
+    chat, pids = waiting()
+    assert chat.at(site.web(2)).interrupt()["status"] == "stopped"
+    eventually(lambda: notes()[-1] == "cancelled", "the cancellation")
+    assert is_at_work(pids[0])  # it serves on
+
+    chat, pids = waiting()
+    for runner in site.owner(chat, "courier").runners():
+        os.kill(runner, signal.SIGKILL)
+    eventually(lambda: not any(map(is_at_work, pids)), "the end of the server")
 
 
 def is_at_work(pid: str) -> bool:

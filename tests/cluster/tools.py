@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chat.agents import AGENTS, MASTER
+from chat.agents.base import Agent
 from chat.tools import TOOLS
 from chat.tools.base import ToolContext, tool
 from tests.fakes.tools import FAKES
@@ -76,3 +77,5 @@ def give() -> None:
     for kind, agent in AGENTS.items():
         more = (*names, "send_message") if kind == "strategist" else names
         AGENTS[kind] = replace(agent, tools=(*agent.tools, *more))
+    # One that has an MCP server's tools, so that only its tests start the server.
+    AGENTS["courier"] = Agent("courier", "You carry.", ("mcp:fake",))

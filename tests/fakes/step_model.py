@@ -103,6 +103,7 @@ class Request:
     agent: str
     history: list[ModelMessage]
     tools: list[str]
+    instructions: str
     closed: bool = False  # the stream was left
 
     @property
@@ -140,7 +141,8 @@ class ScriptedModel:
     ) -> StepStream:
         found = re.search(r'You are the agent "([^"]+)"', instructions)
         assert found is not None
-        request = Request(found.group(1), list(history), [tool.name for tool in tools])
+        names = [tool.name for tool in tools]
+        request = Request(found.group(1), list(history), names, instructions)
         self.requests.append(request)
         check_strict(history)
         script = self.steps.get(request.agent) or []
