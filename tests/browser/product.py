@@ -9,9 +9,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from playwright.sync_api import Browser, sync_playwright
 
@@ -26,9 +27,10 @@ ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 class Product:
     """A running ``manage.py serve`` in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        env = {name: value for name, value in os.environ.items() if name not in UNSET}
-        self.env = {**env, "AGENTSITE_VAR": str(folder / "var"), "PYTHONUNBUFFERED": "1"}
+    def __init__(self, folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> None:
+        around = {name: value for name, value in os.environ.items() if name not in UNSET}
+        own = {"AGENTSITE_VAR": str(folder / "var"), "PYTHONUNBUFFERED": "1"}
+        self.env = {**around, **own, **env}
         self.log = folder / "serve.log"
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
@@ -56,9 +58,9 @@ class Product:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Product]:
+def running(folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> Iterator[Product]:
     """The product, until the block is left."""
-    product = Product(folder)
+    product = Product(folder, env)
     try:
         product.wait_until_up()
         yield product

@@ -116,7 +116,7 @@ new Queue(state, actions, sessionId);
 new Usage(state, sessionId);
 drawers();
 tabs((shown) => {
-  if (shown === "worklog") byId("worklog").scrollTo(0, byId("worklog").scrollHeight);
+  if (shown === "worklog") worklog.shown();
   if (shown === "letters") letters.shown();
 });
 
@@ -254,7 +254,6 @@ function reload() {
 
 new Questions(state, sessionId, { onOpened: () => follower.following && follower.toEnd() });
 new AgentsPanel(state, actions, sessionId).draw();
-worklog.draw();
 if (stream) begin(initial);
 
 /* For the browser tests: what the page knows. */
