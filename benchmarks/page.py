@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,7 +30,6 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, Response
 
-from agentsite.environment import BASE_DIR
 from benchmarks.spine import say
 from tests.browser import product as products
 from tests.fakes.provider import Action, FakeProcess
@@ -65,40 +63,14 @@ def weigh_all(parts, limits):
 
 """
 
-FILL = """
-import datetime as dt, uuid
-from django.utils import timezone
-from chat.models import ChatSession, Message
-from coordination.models import Run, Session, WorkLogEntry
-from django.contrib.auth import get_user_model
-count = {count}
-begin = timezone.now() - dt.timedelta(days=1)
-session = Session.objects.create(last_position=2 * count)
-chat = ChatSession.objects.create(session=session, owner=get_user_model().objects.get(), title="long")
-runs, messages, lines = [], [], []
-for n in range(count):
-    if n % 2 == 0:
-        key = uuid.uuid4()
-        runs.append(Run(id=key, session=session, agent_id="assistant", root_id=key, position=n, status="completed",
-            reason="completed", usage=dict(input_tokens=100, output_tokens=50), ended_at=begin))
-        lines += [WorkLogEntry(session=session, kind=kind, agent_id="assistant", run_id=key, text="assistant: done")
-            for kind in ("run_queued", "run_claimed", "run_completed")]
-    messages.append(Message(session=chat, agent_id="assistant", run_id=key, position=n + 1,
-        role="assistant" if n % 2 else "user", content=f"Answer {{n}}: some **words**.\\n\\n- one\\n- two\\n\\n```python\\nprint({{n}})\\n```"
-        if n % 2 else f"Message {{n}}", created_at=begin + dt.timedelta(seconds=n)))
-for rows in (runs, messages, lines):
-    type(rows[0]).objects.bulk_create(rows, batch_size=500)
-print(session.pk)
-"""
-
 # Runs before the page's own script: notes when it can be used.
 OPENING = """
 (() => {
   const look = () => {
     const last = document.querySelector("#messages > .message:last-of-type");
     const box = last?.getBoundingClientRect();
-    const ready = globalThis.agentsite && box && box.height > 0 && box.top < innerHeight && box.bottom > 0;
-    if (!ready) return requestAnimationFrame(look);
+    const isInSight = box && box.height > 0 && box.top < innerHeight && box.bottom > 0;
+    if (!isInSight || !globalThis.agentsite) return requestAnimationFrame(look);
     requestAnimationFrame(() => setTimeout(() => { globalThis.usableAt = performance.now(); }));
   };
   requestAnimationFrame(look);
@@ -109,14 +81,22 @@ OPENING = """
 WATCH = """
 async (ms) => {
   const tasks = [], gaps = [], keys = [];
-  const observer = new PerformanceObserver((list) => tasks.push(...list.getEntries().map((e) => e.duration)));
+  const observer = new PerformanceObserver((list) => {
+    tasks.push(...list.getEntries().map((entry) => entry.duration));
+  });
   observer.observe({ type: "longtask" });
   let last = performance.now();
   let going = true;
-  const frame = (now) => { gaps.push(now - last); last = now; if (going) requestAnimationFrame(frame); };
+  const frame = (now) => {
+    gaps.push(now - last);
+    last = now;
+    if (going) requestAnimationFrame(frame);
+  };
   requestAnimationFrame(frame);
   const field = document.getElementById("message");
-  const note = (event) => { const at = event.timeStamp; requestAnimationFrame(() => setTimeout(() => keys.push(performance.now() - at))); };
+  const note = ({ timeStamp }) => {
+    requestAnimationFrame(() => setTimeout(() => keys.push(performance.now() - timeStamp)));
+  };
   field.addEventListener("keydown", note);
   await new Promise((resolve) => setTimeout(resolve, ms));
   going = false;
@@ -153,18 +133,14 @@ def scripts(context: BrowserContext, url: str) -> bool:
     packed = sum(len(gzip.compress(body)) for body in bodies.values())
     own = {name: body for name, body in bodies.items() if "/vendor/" not in name}
     row(f"script, {len(own)} modules of our own, as they are", f"{sum(map(len, own.values()))} B")
-    row("script, with what is fetched for the first code block", f"{sum(map(len, bodies.values()))} B")
+    row(
+        "script, with what is fetched for the first code block",
+        f"{sum(map(len, bodies.values()))} B",
+    )
     return row("script, all of it, gzip", f"{packed} B", f"< {SCRIPT}", kept=packed < SCRIPT)
 
 
 # -- a long conversation --------------------------------------------------------------------------
-
-
-def long_conversation(product: products.Product, count: int) -> str:
-    """The address of one with so many messages, of which a day ago was the first."""
-    argv = [sys.executable, "manage.py", "shell", "-v", "0", "-c", FILL.format(count=count)]
-    done = subprocess.run(argv, env=product.env, cwd=BASE_DIR, capture_output=True, text=True, check=True)
-    return f"{product.url}/chat/{done.stdout.split()[-1]}/"
 
 
 def opening(browser: Browser, state: Any, url: str, rounds: int) -> bool:
@@ -194,7 +170,9 @@ def to_the_first(context: BrowserContext, url: str, count: int) -> bool:
     page.wait_for_function("globalThis.agentsite?.state.order.length")
     started = time.monotonic()
     page.evaluate(WATCH.replace("async (ms)", "globalThis.watch = async (ms)"))
-    page.evaluate("void (globalThis.watched = watch(1e9)), (globalThis.tasks = []), new PerformanceObserver((l) => tasks.push(...l.getEntries().map((e) => e.duration))).observe({type: 'longtask'})")
+    page.evaluate(
+        "void (globalThis.watched = watch(1e9)), (globalThis.tasks = []), new PerformanceObserver((l) => tasks.push(...l.getEntries().map((e) => e.duration))).observe({type: 'longtask'})"
+    )
     while page.locator("#messages").get_by_text("Message 0", exact=True).count() == 0:
         page.evaluate("document.getElementById('scroll').scrollTo(0, 0)")
         page.wait_for_timeout(20)
@@ -203,7 +181,10 @@ def to_the_first(context: BrowserContext, url: str, count: int) -> bool:
     taken = time.monotonic() - started
     tasks = page.evaluate("tasks")
     page.close()
-    return row(f"to the first of {count} by scrolling; its longest task", f"{taken:.1f} s, {max(tasks, default=0):.0f} ms")
+    return row(
+        f"to the first of {count} by scrolling; its longest task",
+        f"{taken:.1f} s, {max(tasks, default=0):.0f} ms",
+    )
 
 
 # -- a stream -------------------------------------------------------------------------------------
@@ -234,9 +215,7 @@ def watch(page: Page, seconds: float) -> dict[str, list[float]]:
     return seen
 
 
-def streaming(
-    context: BrowserContext, provider: FakeProcess, url: str, seconds: float
-) -> bool:
+def streaming(context: BrowserContext, provider: FakeProcess, url: str, seconds: float) -> bool:
     page = context.new_page()
     page.goto(f"{url}/chat/new/")
     page.wait_for_function("globalThis.agentsite")
@@ -248,7 +227,8 @@ def streaming(
         "words": [],
         "a list": at_once(2000),
         "100 kB before it": at_once(LONG),
-        "in a 50 kB block of code": [{"text": "```python\n" + CODE[:2000]}] * 1 + [{"text": "\n" + CODE} for _ in range(50_000 // len(CODE))],
+        "in a 50 kB block of code": [{"text": "```python\n" + CODE[:2000]}] * 1
+        + [{"text": "\n" + CODE} for _ in range(50_000 // len(CODE))],
     }.items():
         if name == "words":
             rest = tokens(SECTION.partition("- ")[0] * 40)
@@ -278,10 +258,26 @@ def streaming(
 def report(name: str, seen: dict[str, list[float]], quiet: dict[str, list[float]]) -> bool:
     keys, gaps, tasks = seen["keys"], seen["gaps"], seen["tasks"]
     key = quantile(keys, 0.95)
-    kept = row(f"{name}: tasks over 50 ms, the longest", f"{len(tasks)}, {max(tasks, default=0):.0f} ms", f"{LONG_TASKS}", kept=len(tasks) <= LONG_TASKS)
-    row(f"{name}: frame gap p50, p95, max", f"{quantile(gaps, 0.5):.0f}, {quantile(gaps, 0.95):.0f}, {max(gaps):.0f} ms")
+    kept = row(
+        f"{name}: tasks over 50 ms, the longest",
+        f"{len(tasks)}, {max(tasks, default=0):.0f} ms",
+        f"{LONG_TASKS}",
+        kept=len(tasks) <= LONG_TASKS,
+    )
+    row(
+        f"{name}: frame gap p50, p95, max",
+        f"{quantile(gaps, 0.5):.0f}, {quantile(gaps, 0.95):.0f}, {max(gaps):.0f} ms",
+    )
     ratio = key / quantile(quiet["keys"], 0.95)
-    return row(f"{name}: key to paint p95 of {len(keys)}", f"{key:.0f} ms, x {ratio:.1f}", f"< {KEY} ms", kept=key < KEY) and kept
+    return (
+        row(
+            f"{name}: key to paint p95 of {len(keys)}",
+            f"{key:.0f} ms, x {ratio:.1f}",
+            f"< {KEY} ms",
+            kept=key < KEY,
+        )
+        and kept
+    )
 
 
 def main() -> int:
@@ -294,14 +290,16 @@ def main() -> int:
     with (
         folder as place,
         FakeProcess() as provider,
-        products.running(Path(place), {**provider.env, "DJANGO_SECRET_KEY": "x" * 50}) as product,
+        products.running(Path(place), provider.env) as product,
         products.chromium() as browser,
     ):
-        say(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, Chromium {browser.version}")
+        say(
+            f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, Chromium {browser.version}"
+        )
         context = browser.new_context(viewport={"width": 1360, "height": 850})
         context.new_page().goto(product.sign_in_link)
         state = context.storage_state()
-        url = long_conversation(product, options.messages)
+        url = product.long_conversation(options.messages)
         kept = scripts(context, url)
         kept = opening(browser, state, url, options.rounds) and kept
         kept = to_the_first(context, url, options.messages) and kept

@@ -72,10 +72,14 @@ export function itemView(item, state, actions) {
 /* A tooltip with the time, made when it is wanted: a date costs more than the rest of the element. */
 const timed = (item) => ({ currentTarget: element }) => { element.title ||= fullTime(item.at); };
 
+const SHOWN = 20000; // characters of a pasted book
+
 class UserView {
   constructor(item) {
-    this.element = h("article", { class: "message", data: { role: "user" }, onmouseenter: timed(item), "aria-label": t("agent_user") },
-      h("div", { class: "text", dir: "auto", textContent: item.text }));
+    const isLong = item.text.length > SHOWN;
+    const text = h("div", { class: "text", dir: "auto", textContent: isLong ? `${item.text.slice(0, SHOWN)}…` : item.text });
+    this.element = h("article", { class: "message", data: { role: "user" }, onmouseenter: timed(item), "aria-label": t("agent_user") }, text);
+    if (isLong) this.element.append(h("button", { type: "button", class: "link", textContent: t("show_all"), onclick({ currentTarget: button }) { text.textContent = item.text; button.remove(); } }));
   }
 
   update() {}

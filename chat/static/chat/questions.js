@@ -231,7 +231,7 @@ function fieldInput(field, kind, id, start) {
 }
 
 function sendByEnter(event) {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
   event.target.form.requestSubmit();
 }

@@ -23,6 +23,7 @@ export class Sessions {
     this.searched = "";
     this.unread = new Unread(sessionId);
     this.more.addEventListener("click", () => this.#older());
+    new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && this.#older()).observe(this.more);
     this.list.addEventListener("click", (event) => this.#clicked(event));
     this.search.addEventListener("input", () => this.#typed());
     this.search.addEventListener("keydown", (event) => this.#escape(event));
@@ -128,6 +129,7 @@ export class Sessions {
   }
 
   async #older() {
+    if (this.more.disabled) return;
     this.more.disabled = true;
     try {
       const { items, next } = await call("GET", `api/chat?after=${encodeURIComponent(this.list.dataset.older)}`);
@@ -156,8 +158,10 @@ export class Sessions {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 404) return this.actions.trouble(t("delete_failed", { detail: error.message }));
     }
-    if (row.dataset.id === this.sessionId) location.assign(url(""));
-    else row.remove();
+    if (row.dataset.id === this.sessionId) return location.assign(url(""));
+    const next = row.nextElementSibling ?? row.previousElementSibling;
+    row.remove();
+    (next?.querySelector("a") ?? this.search).focus();
   }
 }
 
