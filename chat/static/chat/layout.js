@@ -61,6 +61,17 @@ export function tabs(onShown) {
   }
 }
 
+/* Act whenever an element comes near, and once more where it is still there afterwards. */
+export function whenNear(element, act) {
+  const near = new IntersectionObserver(async (entries) => {
+    if (!entries.at(-1).isIntersecting) return;
+    await act();
+    near.unobserve(element);
+    near.observe(element);
+  }, { rootMargin: "600px 0px" });
+  near.observe(element);
+}
+
 export class Follower {
   constructor() {
     this.box = byId("scroll");

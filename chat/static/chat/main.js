@@ -11,7 +11,7 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { announce, byId, h } from "./dom.js";
 import { exportAs } from "./export.js";
-import { drawers, Follower, reveal, tabs } from "./layout.js";
+import { drawers, Follower, reveal, tabs, whenNear } from "./layout.js";
 import { Letters } from "./letters.js";
 import * as markdown from "./markdown.js";
 import { Questions } from "./questions.js";
@@ -178,7 +178,7 @@ let earlier = null;
 const messages = (query = "") => call("GET", `api/chat/${sessionId}/messages${query}`);
 
 byId("earlier").addEventListener("click", showEarlier);
-new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && showEarlier(), { root: byId("scroll"), rootMargin: "600px 0px 0px" }).observe(byId("earlier"));
+whenNear(byId("earlier"), showEarlier);
 
 async function showEarlier() {
   const button = byId("earlier");

@@ -4,6 +4,7 @@
 
 import { ApiError, call, url } from "./api.js";
 import { byId, h, icon } from "./dom.js";
+import { whenNear } from "./layout.js";
 import { rename } from "./rename.js";
 import { Unread } from "./unread.js";
 import { t } from "./words.js";
@@ -23,7 +24,7 @@ export class Sessions {
     this.searched = "";
     this.unread = new Unread(sessionId);
     this.more.addEventListener("click", () => this.#older());
-    new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && this.#older()).observe(this.more);
+    whenNear(this.more, () => this.#older());
     this.list.addEventListener("click", (event) => this.#clicked(event));
     this.search.addEventListener("input", () => this.#typed());
     this.search.addEventListener("keydown", (event) => this.#escape(event));
@@ -129,7 +130,7 @@ export class Sessions {
   }
 
   async #older() {
-    if (this.more.disabled) return;
+    if (this.more.disabled || this.more.hidden) return;
     this.more.disabled = true;
     try {
       const { items, next } = await call("GET", `api/chat?after=${encodeURIComponent(this.list.dataset.older)}`);
