@@ -8,8 +8,9 @@ Three questions, each against the budget that stands beside its row:
 - How much script is sent, and how much of it there is when a proxy compresses it.
 - How long from the start of the navigation until the newest message of a long conversation is
   painted and the message field takes a key; and whether its first message can be got at.
-- How free the main thread is while an answer streams at 50 tokens a second: how long it works, tasks over 50 ms, frames that came late, and how long a typed key waits. At the beginning of
-  an answer, at the end of one of 100 kB, in a long block of code, and in the same run while nothing
+- How free the main thread is while an answer streams at 50 tokens a second: how long it works,
+  tasks over 50 ms, frames that came late, and how long a typed key waits. At the beginning of an
+  answer, at the end of one of 100 kB, in a long block of code, and in the same run while nothing
   streams: compare those ratios, not machines. The site, the provider and the browser share the
   cores here and there is no graphics card, so the verdict is on the main thread's own time.
 
@@ -200,8 +201,8 @@ def answers() -> dict[str, tuple[str, str]]:
     """What is there already, and what then streams."""
     sections = SECTION * (LONG // len(SECTION))
     return {
-        "words": ("", SECTION.partition("- ")[0] * 40),
-        "a list": ("", "".join(f"- item {n}, with some words after it\n" for n in range(200))),
+        "words": ("", SECTION.partition("- ")[0] * 400),
+        "a list": ("", "".join(f"- item {n}, with some words after it\n" for n in range(400))),
         "code after 100 kB": (sections, f"```python\n{CODE * 8}"),
         "in 50 kB of code": (f"```python\n{(CODE + chr(10)) * 25}", f"{CODE}\n" * 8),
     }
