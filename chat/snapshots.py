@@ -203,18 +203,26 @@ def worklog_page(session_id: uuid.UUID, *, after: str | None = None) -> dict[str
     more = len(page) > PAGE
     page = page[:PAGE]
     return {
-        "items": [
-            {
-                "at": row.at.isoformat(),
-                "level": row.level,
-                "kind": row.kind,
-                "agent_id": row.agent_id or None,
-                "run_id": str(row.run_id) if row.run_id else None,
-                "text": row.text,
-            }
-            for row in page
-        ],
+        "items": [worklog_json(row) for row in page],
         "next": str(page[-1].pk) if more else None,
+    }
+
+
+def newest_worklog(session_id: uuid.UUID) -> list[dict[str, Any]]:
+    """The last ``PAGE`` lines of the session's work log, oldest first."""
+    rows = WorkLogEntry.objects.filter(session_id=session_id).order_by("-pk")[:PAGE]
+    return [worklog_json(row) for row in reversed(rows)]
+
+
+def worklog_json(row: WorkLogEntry) -> dict[str, Any]:
+    """The work log's line of CONTRACT.md section 3."""
+    return {
+        "at": row.at.isoformat(),
+        "level": row.level,
+        "kind": row.kind,
+        "agent_id": row.agent_id or None,
+        "run_id": str(row.run_id) if row.run_id else None,
+        "text": row.text,
     }
 
 

@@ -99,7 +99,7 @@ STRINGS = {
     "usage_tokens": _("{input} tokens in, {output} out"),
     "usage_total": _("Conversation: {tokens}"),
     "export_failed": _("The export failed: {detail}"),
-    "earlier": _("Show earlier messages"),
+    "show_all": _("Show all of it"),
     "copy": pgettext_lazy("a button", "Copy"),
     "copied": _("Copied"),
     "copy_failed": _("Not copied"),
@@ -128,7 +128,8 @@ STRINGS = {
     "approval_reason": _("Why not, if you deny it"),
     "approval_no_json": _("The arguments are not valid JSON."),
     # Sending and stopping
-    "send_failed": _("The message was not sent: {detail}"),
+    "sending": _("Sending …"),
+    "send_failed": _("Not sent: {detail} Your words are in the field; Enter sends them again."),
     "stop_failed": _("Stopping failed: {detail}"),
     "stop_accepted": _("The stop is recorded and will take effect shortly."),
     "queue_title": _("Waiting to be sent to the agents"),
@@ -140,7 +141,12 @@ STRINGS = {
     "queue_removed": _("Removed."),
     "queue_failed": _("The waiting message was not changed: {detail}"),
     "queue_started": _("Its turn has come already; nothing was changed."),
-    "request_failed": _("the site does not answer"),
+    "request_failed": _("The site does not answer."),
+    # What a request is refused with, by its HTTP status
+    "refused_403": _("This page is out of date. Load it anew; what you have typed is kept."),
+    "refused_413": _("It is too long."),
+    "refused_429": _("Too much at once. Try again in {seconds} s."),
+    "refused_503": _("The site cannot save anything just now. Try again in a moment."),
     # Commands in the message field
     "commands_count": _("Commands: {count}. Choose with the arrow keys."),
     "command_new": _("Begin a new conversation"),
@@ -148,6 +154,8 @@ STRINGS = {
     "command_retry": _("Send the last message again"),
     "command_edit": _("Edit the last message and send it anew"),
     "command_rename": _("Give this conversation another title"),
+    "command_search": _("Search the conversations"),
+    "command_agents": _("Go to the agents and the work log"),
     "command_markdown": _("Export as Markdown"),
     "command_json": _("Export as JSON"),
     # The connection

@@ -284,6 +284,7 @@ def test_every_word_is_asked_for():
         "log_",
         "letter_",
         "command_",
+        "refused_",
     )  # put together from data
     unused = [name for name in STRINGS if f'"{name}"' not in code and not name.startswith(families)]
     assert unused == []

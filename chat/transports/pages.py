@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -32,6 +33,11 @@ from . import schemas
 
 SESSIONS_SHOWN = 50
 """Conversations listed at first; the page asks the API for older ones."""
+
+MODULES = sorted(
+    f"chat/{file.name}" for file in (Path(__file__).parents[1] / "static" / "chat").glob("*.js")
+)
+"""All that the page imports: announced in its head, they come at once and not import by import."""
 
 
 @never_cache
@@ -113,21 +119,6 @@ async def rendered(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"html": await asyncio.to_thread(_render_all, texts)})
 
 
-WORKLOG_SHOWN = 500
-"""Lines of the work log that a page begins with: the newest. The whole log is in the admin."""
-
-
-def _newest_worklog(session_id: uuid.UUID) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = []
-    after: str | None = None
-    while True:
-        page = snapshots.worklog_page(session_id, after=after)
-        entries = (entries + page["items"])[-WORKLOG_SHOWN:]
-        after = page["next"]
-        if after is None:
-            return entries
-
-
 def _render_all(texts: list[str]) -> list[str]:
     return [markdown.render(text) for text in texts]
 
@@ -148,7 +139,7 @@ async def _state(request: HttpRequest, session_id: uuid.UUID) -> dict[str, Any]:
         raise Http404 from error
     # The log is read after the snapshot: what is in both is told apart by the page, and nothing
     # can be missing between them.
-    worklog = await db(_newest_worklog, session_id)
+    worklog = await db(snapshots.newest_worklog, session_id)
     # What is still being said is shown as plain text, like everything that streams.
     said = [
         message
@@ -176,6 +167,7 @@ async def _page(request: HttpRequest, *, state: dict[str, Any] | None) -> HttpRe
         "title": state["snapshot"]["title"] if state else "",
         "state": state,
         "strings": page_strings(),
+        "modules": MODULES,
         "is_demo": settings.AGENT_MODEL.startswith("demo"),
     }
     return render_template(request, "chat/page.html", context)

@@ -1,27 +1,12 @@
 """The page without eyes or mouse: an audit by axe, and commands by the keyboard."""
 
-from pathlib import Path
+from playwright.sync_api import expect
 
-from playwright.sync_api import Page, expect
-
-from tests.browser.test_main_job import is_idle, message, send
+from tests.browser.axe import faults
+from tests.browser.test_main_job import CONVERSATION, agent, is_idle, message, send
 from tests.browser.test_markdown import BEGINNING, hear
 
-AXE = Path(__file__).parent.parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
 PHONE = {"width": 390, "height": 844}
-
-
-def faults(page: Page) -> list[str]:
-    """What axe holds to be serious or worse, with the elements."""
-    assert AXE.exists(), f"npm ci --prefix {AXE.parents[2]}"
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
-    return [
-        f"{fault['id']}: {node['html']}"
-        for fault in found
-        if fault["impact"] in ("serious", "critical")
-        for node in fault["nodes"]
-    ]
 
 
 def test_axe_finds_nothing_serious_in_any_light_at_any_width(page):
@@ -63,14 +48,14 @@ def test_commands_are_given_with_the_keyboard(page):
     expect(message(page).last).to_contain_text("1. A stopped")
     field = page.get_by_role("textbox", name="Message")
     options = page.get_by_role("listbox", name="Commands").get_by_role("option")
-    field.press_sequentially("/s")
+    field.press_sequentially("/st")
     expect(options).to_have_text(["/stopStop what runs"])
     field.press("Enter")
     is_idle(page)
     expect(field).to_have_value("")
 
     field.press_sequentially("/")
-    expect(page.locator("#announcer")).to_contain_text("Commands: 6")
+    expect(page.locator("#announcer")).to_contain_text("Commands: 8")
     field.press("ArrowUp")
     expect(page.get_by_role("option", selected=True)).to_contain_text("/json")
     field.press("Escape")
@@ -78,3 +63,49 @@ def test_commands_are_given_with_the_keyboard(page):
     field.press_sequentially("nothing")
     field.press("Enter")
     expect(message(page, "user").last).to_have_text("/nothing")
+
+
+def test_the_whole_job_without_a_mouse(page):
+    keys = page.keyboard
+    field = page.get_by_role("textbox", name="Message")
+    expect(field).to_be_focused()
+    keys.type("How should we heat an old house?")
+    keys.press("Enter")
+    page.wait_for_url(CONVERSATION)
+    expect(page.locator(".question")).to_be_visible(timeout=40_000)
+    expect(field).to_be_focused()
+    answer = page.get_by_role("button", name="Answer", exact=True)
+    while not answer.evaluate("e => e === document.activeElement"):
+        keys.press("Shift+Tab")
+    keys.press("Shift+Tab")  # the text of "something else"
+    keys.press("Shift+Tab")  # its button, the last of the group
+    keys.press("ArrowDown")
+    expect(page.get_by_role("radio").first).to_be_checked()
+    keys.press("Enter")
+    expect(page.locator(".question")).to_be_hidden()
+    expect(field).to_be_focused()
+    is_idle(page)
+
+    keys.type("/agents")
+    keys.press("Enter")
+    expect(page.get_by_role("tab", name="Agents")).to_be_focused()
+    task = agent(page, "researcher").get_by_role("button", name="Collect the facts")
+    while not task.evaluate("e => e === document.activeElement"):
+        keys.press("Tab")
+    keys.press("Enter")
+    expect(page.get_by_role("dialog", name="Replies")).to_be_visible()
+    assert faults(page) == []
+    keys.press("Escape")
+    expect(task).to_be_focused()
+
+    field.focus()
+    keys.type("Write a long text")
+    keys.press("Enter")
+    expect(message(page).last).to_contain_text("2. A stopped")
+    keys.press("Escape")
+    expect(page.locator(".notice")).to_be_visible()
+    expect(field).to_be_focused()
+    keys.type("/new")
+    keys.press("Enter")
+    page.wait_for_url("**/chat/new/")
+    expect(field).to_be_focused()

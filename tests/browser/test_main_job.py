@@ -9,8 +9,17 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentsite.processes import descendants
+from tests.browser.axe import faults
 
+PHONE = {"width": 390, "height": 844}
 CONVERSATION = re.compile(r"/chat/[0-9a-f-]{36}/$")
+
+
+@pytest.fixture
+def on_phone(open_browser) -> Page:
+    page = open_browser(viewport=PHONE, has_touch=True, is_mobile=True).new_page()
+    page.goto("/chat/new/")
+    return page
 
 
 def send(page: Page, text: str) -> None:
@@ -99,12 +108,16 @@ def test_a_reload_in_mid_stream_loses_and_doubles_nothing(page):
     expect(message(page).last).to_contain_text("12. A stopped")
     page.locator("#stop").click()
     expect(page.locator(".notice")).to_be_visible()
+    shows_what_is_saved(page)
+
+
+def shows_what_is_saved(page: Page) -> None:
     shown = page.evaluate(
-        "[...agentsite.state.items.values()].find((i) => i.role == 'assistant').text"
+        "[...agentsite.state.items.values()].flatMap((i) => i.role == 'assistant' ? [i.text] : [])"
     )
     session = page.url.rstrip("/").rpartition("/")[2]
     saved = page.request.get(f"/api/chat/{session}").json()["messages"]
-    assert [m["content"] for m in saved if m["role"] == "assistant"] == [shown]
+    assert [m["content"] for m in saved if m["role"] == "assistant"] == shown
 
 
 def test_the_connection_mends_itself_when_the_web_node_is_killed(page, product):
@@ -118,6 +131,7 @@ def test_the_connection_mends_itself_when_the_web_node_is_killed(page, product):
     expect(message(page).last).to_contain_text("20. A stopped", timeout=30_000)
     page.keyboard.press("Escape")
     is_idle(page)
+    shows_what_is_saved(page)
 
 
 def test_messages_wait_in_sight_and_are_answered_in_turn(page):
@@ -149,10 +163,13 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", [*ANSWERS, "confirm"])
-def test_each_kind_of_question(page, kind):
+def test_each_kind_of_question_on_a_phone(on_phone, kind):
+    page = on_phone
     send(page, f"ask {kind}")
     card = page.locator(".question")
-    expect(card).to_be_visible()
+    expect(card).to_be_in_viewport(ratio=0.9)
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert faults(page) == []
     if kind == "confirm":
         card.get_by_role("button", name="Yes").click()
     else:
@@ -184,7 +201,7 @@ def test_a_message_that_waits_is_edited_and_removed_with_the_keyboard(page, cont
     waiting = page.locator("#queue li")
     for words in ("ask later", "to be removed"):
         send(page, words)
-        expect(waiting.last).to_have_text(words)  # sent: until then, Enter sends nothing more
+        expect(waiting.last).to_have_text(words)
     other = context.new_page()
     other.goto(page.url)
     expect(waiting).to_have_text(["ask later", "to be removed"])
@@ -308,27 +325,43 @@ def test_the_page_in_chinese(open_browser):
     page = open_browser(locale="zh-CN").new_page()
     page.goto("/chat/new/")
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    send(page, "老房子怎么供暖？")
+    card = page.locator(".question")
+    expect(card).to_contain_text("助手提问", timeout=40_000)
+    expect(agent(page, "researcher")).to_contain_text("已完成")
+    card.get_by_role("radio").first.check()
+    card.get_by_role("button", name="回答", exact=True).click()
+    expect(card).to_be_hidden()
+    is_idle(page)
     send(page, "长文")
     expect(message(page).last).to_contain_text("第3句")
     page.get_by_role("button", name="停止").click()
-    expect(page.locator(".notice")).to_have_text("已停止生成。请告诉我接下来有什么可以帮您的？")
+    expect(page.locator(".notice").last).to_have_text(
+        "已停止生成。请告诉我接下来有什么可以帮您的？"
+    )
     expect(agent(page, "assistant")).to_contain_text("已停止")
     page.get_by_role("button", name="English").click()
     expect(page.locator("html")).to_have_attribute("lang", "en")
 
 
-def test_the_page_on_a_phone(open_browser):
-    phone = {"width": 390, "height": 844}
-    page = open_browser(viewport=phone, has_touch=True, is_mobile=True).new_page()
-    page.goto("/chat/new/")
-    send(page, "hello")
-    expect(message(page).last).to_contain_text("demo model")
+def test_the_whole_job_on_a_phone(on_phone):
+    page = on_phone
+    send(page, "How should we heat an old house?")
+    page.locator('[data-opens="panel"]').tap()
+    expect(agent(page, "researcher")).to_have_attribute("data-status", "running")
+    page.get_by_role("button", name="Close").last.tap()
+    card = page.locator(".question")
+    expect(card).to_be_in_viewport(ratio=0.9, timeout=40_000)
+    card.get_by_text("Compare the options").tap()
+    card.get_by_role("button", name="Answer", exact=True).tap()
+    expect(message(page).last).to_contain_text("That was the demo's whole turn")
+    is_idle(page)
     for drawer in ("sessions", "panel"):
         page.locator(f'[data-opens="{drawer}"]').click()
         expect(page.locator(f"#{drawer}")).to_be_in_viewport()
         page.keyboard.press("Escape")
         expect(page.locator(f"#{drawer}")).not_to_be_in_viewport()
-    assert page.evaluate("document.documentElement.scrollWidth") == phone["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
 def test_a_conversation_is_deleted_after_a_question(page):

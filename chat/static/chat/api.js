@@ -1,7 +1,7 @@
 /* The site's JSON API, with the session's cookie and its CSRF token. Every failure is an ApiError
    with the site's own words; `status` is 0 where the site did not answer at all. */
 
-import { t } from "./words.js";
+import { has, t } from "./words.js";
 
 const root = document.body.dataset.root;
 const csrf = () => document.querySelector("[name=csrfmiddlewaretoken]").value;
@@ -29,8 +29,14 @@ export async function call(method, path, body) {
   // A page that wants a sign-in redirects; the API says 401. Both are the same to a reader.
   if (response.type === "opaqueredirect") throw new ApiError(401, "signed_out", t("signed_out"));
   const answer = response.status === 204 ? null : await response.json().catch(() => null);
-  if (!response.ok) throw new ApiError(response.status, answer?.code ?? "", answer?.detail ?? t("request_failed"));
+  if (!response.ok) throw refusal(response, answer ?? {});
   return answer;
+}
+
+/* In the reader's language where it is a common one. */
+function refusal({ status, headers }, { code = "", detail = t("request_failed") }) {
+  const words = `refused_${status}`;
+  return new ApiError(status, code, has(words) ? t(words, { seconds: headers.get("Retry-After") ?? 1 }) : detail);
 }
 
 /* randomUUID exists on secure origins only; a site on a local network is none. */

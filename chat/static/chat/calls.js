@@ -29,7 +29,7 @@ export class CallCard {
     const subrun = this.state.subruns.get(this.call.subrunId);
     this.name.textContent = title(this.call);
     this.note.textContent = note(this.call, subrun, this.state);
-    this.pill.replaceWith((this.pill = subrun ? statusPill(subrun.status, subrun.reason) : callPill(this.call)));
+    this.pill.replaceWith((this.pill = subrun ? statusPill(subrun.status, subrun.reason) : callPill(this.call, this.state)));
     if (this.element.open) this.#drawBody(subrun);
   }
 
@@ -123,8 +123,9 @@ export function tail(subrun, state) {
   return last.text.length > TAIL ? `… ${end.replace(/^[\w,.;:]+ /, "")}` : end; // no half words
 }
 
-function callPill(call) {
-  if (call.name === "ask_user" && call.state === "called") return statusPill("waiting_user");
+function callPill(call, state) {
+  const isAsked = call.name === "ask_user" || [...state.questions.values()].some(({ approval }) => approval?.tool === call.name);
+  if (isAsked && call.state === "called") return statusPill("waiting_user");
   if (call.state === "interrupted") return h("span", { class: "pill", textContent: t("tool_interrupted") });
   if (call.state === "done") return h("span", { class: "pill", data: { tone: "good" } }, icon("check"), t("tool_done"));
   return h("span", { class: "pill", data: { tone: "busy" }, textContent: t("tool_running") });

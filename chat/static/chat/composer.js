@@ -1,13 +1,15 @@
 /* The message field and Stop.
 
-   Enter sends, but never while an input method is composing: there it confirms a word. What was
-   typed is kept until the site has acknowledged it, under one idempotency key, so that sending
-   again after a lost answer is the same message. */
+   Enter sends, but never while an input method is composing: there it confirms a word. The field is
+   free for the next message at once; what the site refuses comes back into it. */
 
-import { ApiError, call, newId, url } from "./api.js";
+import { call, url } from "./api.js";
 import { Commands } from "./commands.js";
 import { byId } from "./dom.js";
+import { keepDraft, Outbox, takeDraft } from "./outbox.js";
 import { t } from "./words.js";
+
+const LONG = 20000; // characters; in more, finding each line's direction costs seconds a key
 
 export class Composer {
   constructor(state, actions, sessionId) {
@@ -21,11 +23,25 @@ export class Composer {
     this.commands = new Commands(this.field, actions.commands);
     this.form.addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
     this.field.addEventListener("input", () => this.#typed());
+    this.field.addEventListener("paste", (event) => this.#pasted(event));
     this.field.addEventListener("keydown", (event) => this.#key(event));
     this.stopButton.addEventListener("click", () => actions.stop());
     document.addEventListener("keydown", (event) => this.#escape(event));
     state.listen((kind) => this.#heard(kind));
+    this.outbox = new Outbox((item) => this.#deliver(item), (items, error) => this.#takeBack(items, error));
+    addEventListener("pagehide", () => this.hasMoved || keepDraft(sessionId, this.field.value, this.outbox.items));
+    this.#goOn(takeDraft(sessionId));
+  }
+
+  /* With what another page of this tab has left. */
+  #goOn({ text, unsent }) {
+    if (text !== "") this.field.value = text;
+    for (const { content, id } of unsent) this.outbox.push(content, id);
     this.#typed();
+  }
+
+  get sending() {
+    return this.outbox.items.length > 0;
   }
 
   #heard(kind) {
@@ -46,11 +62,22 @@ export class Composer {
   }
 
   #typed() {
-    this.sendButton.disabled = this.sending || this.field.value.trim() === "";
+    this.sendButton.disabled = this.field.value.trim() === "";
+    this.field.dir = this.field.value.length > LONG ? "" : "auto";
     if (!CSS.supports("field-sizing", "content")) {
       this.field.style.height = "auto";
       this.field.style.height = `${this.field.scrollHeight}px`;
     }
+  }
+
+  /* The browser itself takes a minute for a megabyte, for the sake of an undo. */
+  #pasted(event) {
+    const text = event.clipboardData.getData("text/plain");
+    if (text.length <= LONG) return;
+    event.preventDefault();
+    this.field.dir = "";
+    this.field.setRangeText(text, this.field.selectionStart, this.field.selectionEnd, "end");
+    this.#typed();
   }
 
   #key(event) {
@@ -74,41 +101,37 @@ export class Composer {
     this.field.focus();
   }
 
-  async send(text = this.field.value) {
+  send(text = this.field.value) {
     const content = text.trim();
-    if (content === "" || this.sending) return;
-    if (this.draft?.content !== content) this.draft = { content, id: newId() };
-    this.sending = true;
+    if (content === "") return;
+    if (text === this.field.value) this.field.value = "";
     this.#typed();
     this.actions.trouble("");
-    try {
-      if (!this.sessionId) return await this.#begin(content);
-      const answer = await call("POST", `api/chat/${this.sessionId}/messages`, { content, id: this.draft.id });
-      this.#sent(content, answer);
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      this.actions.trouble(t("send_failed", { detail: error.message }));
-    } finally {
-      this.sending = false;
-      this.#typed();
-    }
-  }
-
-  #sent(content, answer) {
-    this.draft = null;
-    if (this.field.value.trim() === content) this.field.value = "";
-    if (answer.status === "started") {
-      this.state.addUserMessage(answer.message_id, content, answer.run_id);
-      if (!this.state.busy) this.state.setStatus("queued");
-    }
+    this.outbox.push(content);
     this.actions.sent();
   }
 
-  /* The first message makes the conversation; its page takes over from here. */
-  async #begin(content) {
+  async #deliver({ content, id }) {
+    if (!this.sessionId) return this.#begin(content, id);
+    const answer = await call("POST", `api/chat/${this.sessionId}/messages`, { content, id });
+    if (answer.status !== "started") return; // it is in the queue, and the queue is an event
+    this.state.addUserMessage(answer.message_id, content, answer.run_id);
+    if (!this.state.busy) this.state.setStatus("queued");
+  }
+
+  /* The first message makes the conversation; its page takes over from here, with all the rest. */
+  async #begin(content, id) {
     this.beginning ??= await call("POST", "api/chat", {});
-    await call("POST", `api/chat/${this.beginning.id}/messages`, { content, id: this.draft.id });
+    await call("POST", `api/chat/${this.beginning.id}/messages`, { content, id });
+    addEventListener("pagehide", () => keepDraft(this.beginning.id, this.field.value, this.outbox.items.slice(1)));
+    this.hasMoved = true;
     location.assign(url(`chat/${this.beginning.id}/`));
-    await new Promise(() => {}); // keep the field as it is until the page is gone
+    await new Promise(() => {}); // keep all as it is until the page is gone
+  }
+
+  #takeBack(items, error) {
+    const texts = [...items.map((item) => item.content), this.field.value];
+    this.fill(texts.filter((text) => text.trim() !== "").join("\n\n"));
+    this.actions.trouble(t("send_failed", { detail: error.message }));
   }
 }

@@ -69,10 +69,17 @@ export function itemView(item, state, actions) {
   return new AssistantView(item, state, actions);
 }
 
+/* A tooltip with the time, made when it is wanted: a date costs more than the rest of the element. */
+const timed = (item) => ({ currentTarget: element }) => { element.title ||= fullTime(item.at); };
+
+const SHOWN = 20000; // characters of a pasted book
+
 class UserView {
   constructor(item) {
-    this.element = h("article", { class: "message", data: { role: "user" }, title: fullTime(item.at), "aria-label": t("agent_user") },
-      h("div", { class: "text", dir: "auto", textContent: item.text }));
+    const isLong = item.text.length > SHOWN;
+    const text = h("div", { class: "text", dir: "auto", textContent: isLong ? `${item.text.slice(0, SHOWN)}…` : item.text });
+    this.element = h("article", { class: "message", data: { role: "user" }, onmouseenter: timed(item), "aria-label": t("agent_user") }, text);
+    if (isLong) this.element.append(h("button", { type: "button", class: "link", textContent: t("show_all"), onclick({ currentTarget: button }) { text.textContent = item.text; button.remove(); } }));
   }
 
   update() {}
@@ -133,7 +140,7 @@ class AssistantView {
     this.copy = copyButton(() => item.text);
     this.superseded = h("p", { class: "mark", textContent: t("message_superseded"), hidden: !item.superseded });
     this.element = h("article", { class: "message", data: { role: "assistant" }, hidden: true, "aria-label": agentName(item.agentId) },
-      h("div", { class: "speaker", title: fullTime(item.at), textContent: agentName(item.agentId) }), this.text.element, this.copy, this.superseded, this.calls);
+      h("div", { class: "speaker", onmouseenter: timed(item), textContent: agentName(item.agentId) }), this.text.element, this.copy, this.superseded, this.calls);
   }
 
   update() {
@@ -154,16 +161,24 @@ class AssistantView {
   }
 }
 
-/* A text that grows: its finished blocks as Markdown, what is still being written as it comes. When
-   the message is complete, all of it is shown as the site renders the whole. */
+const CHUNK = 4000; // characters of a growing block of code that are laid out together
+const GROWN = 1 / 8; // by which an open list must have grown before it is rendered anew
+
+/* A text that grows: its finished blocks as Markdown, and so the finished items of a list that goes
+   on; what is still being written as it comes, code in a frame of its own. When the message is
+   complete, all of it is shown as the site renders the whole. */
 export class TextView {
   constructor(item) {
     this.item = item;
-    this.drawn = 0;
     this.shown = null;
-    this.node = document.createTextNode("");
-    this.tail = h("div", { class: "streaming" }, this.node);
-    this.element = h("div", { class: "prose", dir: "auto" }, this.tail);
+    this.element = h("div", { class: "prose", dir: "auto" });
+    this.blocks = new markdown.Blocks();
+    this.live = []; // the parts that are shown as they come
+    this.begun = 0; // how many of the parts have ever been
+    this.html = ""; // of the whole blocks
+    this.from = 0; // where the first block begins that is not whole
+    this.to = 0; // up to here it is rendered, whole or not
+    this.open = []; // the nodes between the two
   }
 
   update() {
@@ -171,29 +186,55 @@ export class TextView {
     const whole = item.status !== "partial";
     if (whole && this.shown === item.text) return;
     if (whole && item.html !== null) return this.#show(item.html);
-    if (this.drawn < item.text.length) {
-      this.node.appendData(item.text.slice(this.drawn));
-      this.drawn = item.text.length;
-    }
-    this.tail.classList.toggle("caret", !whole && item.text !== "");
+    this.#write();
     if (whole && item.text !== "") this.#render(item.text);
     else this.#settle();
   }
 
+  #write() {
+    const { text, status } = this.item;
+    this.blocks.read(text);
+    for (const part of this.blocks.parts.slice(this.begun)) {
+      this.live.push(new LivePart(part));
+      this.element.append(this.live.at(-1).element);
+    }
+    this.begun = this.blocks.parts.length;
+    for (const part of this.live) part.write(text, status === "partial" && part === this.live.at(-1) && text !== "");
+  }
+
+  /* Up to where it is worth rendering now. */
+  get #next() {
+    const { end, rows } = this.blocks;
+    if (end > this.from) return end;
+    return rows > this.from && rows - this.to > (this.to - this.from) * GROWN ? rows : 0;
+  }
+
   async #settle() {
-    const end = this.settling ? 0 : markdown.settled(this.node.data);
-    if (end === 0) return;
+    const to = this.#next;
+    if (to === 0 || this.settling) return;
     this.settling = true;
     try {
-      const html = await markdown.render(this.node.data.slice(0, end));
-      if (!this.tail.isConnected) return; // it is complete by now, and shown as a whole
-      this.tail.before(...markdown.nodes(html).childNodes);
-      this.node.deleteData(0, end);
+      const isWhole = to === this.blocks.end;
+      const html = await markdown.renderOnce(this.item.text.slice(this.from, to));
+      if (this.shown !== null) return; // it is complete by now, and shown as a whole
+      this.#replace(html, to, isWhole);
       this.settling = false;
       this.#settle();
     } catch {
       // it stays plain until the message is complete
     }
+  }
+
+  #replace(html, to, isWhole) {
+    const fresh = [...markdown.nodes(html).childNodes];
+    const before = this.open[0] ?? this.live[0].element;
+    before.before(...fresh);
+    for (const node of this.open) node.remove();
+    this.to = to;
+    if (isWhole) [this.from, this.html, this.open] = [to, this.html + html, []];
+    else this.open = fresh;
+    while (this.live.length > 1 && this.live[1].at <= to) this.live.shift().element.remove();
+    this.live[0].dropUpTo(to);
   }
 
   async #render(text) {
@@ -206,9 +247,55 @@ export class TextView {
     }
   }
 
+  /* What is rendered and right stays; of a long text that is nearly all. */
   #show(html) {
     this.item.html = html;
     this.shown = this.item.text;
-    markdown.show(this.element, html);
+    if (this.from === 0 || !html.startsWith(this.html)) return markdown.show(this.element, html);
+    for (const node of this.open) node.remove();
+    for (const part of this.live) part.element.remove();
+    this.element.append(...markdown.nodes(html.slice(this.html.length)).childNodes);
+    [this.from, this.open, this.live] = [0, [], []];
+  }
+}
+
+/* A stretch of a growing text as it comes. Code is laid out in chunks of whole lines, so that a
+   token at the end of a long block does not lay out all of it. */
+class LivePart {
+  constructor(part) {
+    const { isCode, at, from } = part;
+    this.part = part;
+    this.at = at;
+    this.drawn = from;
+    this.dropped = from;
+    this.node = document.createTextNode("");
+    this.chunk = h(isCode ? "span" : "div", { class: isCode ? "chunk" : "streaming" }, this.node);
+    this.code = isCode ? h("code", {}, this.chunk) : null;
+    this.element = isCode ? h("div", { class: "copyable" }, h("pre", { tabIndex: 0 }, this.code)) : this.chunk;
+  }
+
+  write(text, isLast) {
+    const to = this.part.to ?? text.length;
+    if (to > this.drawn) this.node.appendData(text.slice(this.drawn, to));
+    else this.node.deleteData(this.node.length - (this.drawn - to), this.drawn - to); // it was a fence
+    this.drawn = to;
+    while (this.code && this.node.length > CHUNK && this.#cut());
+    this.chunk.classList.toggle("caret", isLast);
+  }
+
+  #cut() {
+    const at = this.node.data.indexOf("\n", CHUNK - 1) + 1;
+    if (at === 0 || at === this.node.length) return false;
+    this.chunk.classList.remove("caret");
+    this.node = this.node.splitText(at);
+    this.chunk = h("span", { class: "chunk" }, this.node);
+    this.code.append(this.chunk);
+    return true;
+  }
+
+  dropUpTo(to) {
+    if (to <= this.dropped) return;
+    this.node.deleteData(0, to - this.dropped);
+    this.dropped = to;
   }
 }

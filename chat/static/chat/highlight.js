@@ -8,18 +8,32 @@ import { safeHtml } from "./dom.js";
 
 const LONGEST = 20000; // characters; what is longer stays plain, and the page quick
 
-let library = null; // once it is there
 let fetching = null;
 
+/* Each block when it comes near the reader's eyes: a long conversation has hundreds. */
+const near = new IntersectionObserver((entries) => {
+  const seen = entries.filter((entry) => entry.isIntersecting).map((entry) => entry.target);
+  for (const code of seen) near.unobserve(code);
+  if (seen.length) colourAll(seen);
+}, { rootMargin: "600px" });
+
 export function highlight(root) {
-  const blocks = [...root.querySelectorAll("pre > code[class^=language-]")].filter((code) => code.textContent.length <= LONGEST);
-  if (blocks.length === 0) return;
-  if (library) return blocks.forEach(colour);
-  fetching ??= import("./vendor/highlight.min.js").then((module) => { library = module.default; });
-  fetching.then(() => blocks.forEach(colour), () => { fetching = null; }); // without it, code is plain
+  for (const code of root.querySelectorAll("pre > code[class^=language-]")) {
+    if (code.textContent.length <= LONGEST) near.observe(code);
+  }
 }
 
-function colour(code) {
+async function colourAll(blocks) {
+  fetching ??= import("./vendor/highlight.min.js");
+  try {
+    const { default: library } = await fetching;
+    for (const code of blocks) colour(library, code);
+  } catch {
+    fetching = null; // without it, code is plain
+  }
+}
+
+function colour(library, code) {
   const language = code.className.slice("language-".length);
   if (!library.getLanguage(language)) return;
   safeHtml(code, library.highlight(code.textContent, { language, ignoreIllegals: true }).value);

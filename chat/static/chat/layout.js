@@ -33,6 +33,13 @@ export function drawers() {
   });
 }
 
+/* Open a side where it is a drawer, and go to an element in it. */
+export function reveal(id, selector) {
+  const target = byId(id).querySelector(selector);
+  if (!target.checkVisibility({ visibilityProperty: true })) document.querySelector(`[data-opens="${id}"]`).click();
+  target.focus();
+}
+
 export function tabs(onShown) {
   const all = [...document.querySelectorAll("[role=tab]")];
   const select = (tab) => {
@@ -54,11 +61,23 @@ export function tabs(onShown) {
   }
 }
 
+/* Act whenever an element comes near, and once more where it is still there afterwards. */
+export function whenNear(element, act) {
+  const near = new IntersectionObserver(async (entries) => {
+    if (!entries.at(-1).isIntersecting) return;
+    await act();
+    near.unobserve(element);
+    near.observe(element);
+  }, { rootMargin: "600px 0px" });
+  near.observe(element);
+}
+
 export class Follower {
   constructor() {
     this.box = byId("scroll");
     this.button = byId("to-end");
     this.following = true;
+    this.top = 0;
     this.box.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     this.button.addEventListener("click", () => this.toEnd());
     new ResizeObserver(() => this.#grew()).observe(this.box.firstElementChild);
@@ -69,9 +88,18 @@ export class Follower {
     return this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight;
   }
 
+  /* Only who scrolls up leaves the end: what grows moves it away too, and nobody has moved then. */
   #scrolled() {
-    this.following = this.#distance < NEAR;
-    this.button.hidden = this.following;
+    const { scrollTop } = this.box;
+    const isNear = this.#distance < NEAR;
+    if (isNear || scrollTop < this.top) this.#follow(isNear);
+    this.top = scrollTop;
+    this.button.hidden = isNear;
+  }
+
+  #follow(is) {
+    this.following = is;
+    this.box.toggleAttribute("data-reading", !is);
   }
 
   #grew() {
@@ -80,14 +108,14 @@ export class Follower {
   }
 
   toEnd() {
-    this.following = true;
+    this.#follow(true);
     this.button.hidden = true;
     this.box.scrollTop = this.box.scrollHeight;
   }
 
   /* Change what is above without moving what is in sight; the change is drawn at the next frame. */
   hold(change) {
-    this.following = false;
+    this.#follow(false);
     const fromEnd = this.box.scrollHeight - this.box.scrollTop;
     change();
     requestAnimationFrame(() => { this.box.scrollTop = this.box.scrollHeight - fromEnd; });

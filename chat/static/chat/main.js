@@ -11,8 +11,9 @@ import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { announce, byId, h } from "./dom.js";
 import { exportAs } from "./export.js";
-import { drawers, Follower, tabs } from "./layout.js";
+import { drawers, Follower, reveal, tabs, whenNear } from "./layout.js";
 import { Letters } from "./letters.js";
+import * as markdown from "./markdown.js";
 import { Questions } from "./questions.js";
 import { Queue } from "./queue.js";
 import { Sessions } from "./sessions.js";
@@ -34,18 +35,20 @@ const actions = {
     if (!agentId) stopButton.disabled = true;
     try {
       const answer = await call("POST", `api/chat/${sessionId}/interrupt`, agentId ? { agent_id: agentId } : {});
-      if (answer.status === "accepted") actions.trouble(t("stop_accepted"));
+      if (answer.status === "accepted") actions.trouble(t("stop_accepted"), "stop");
       if (answer.status === "no_active_run" || answer.status === "already_finished") await reload();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      actions.trouble(t("stop_failed", { detail: error.message }));
+      actions.trouble(t("stop_failed", { detail: error.message }), "stop");
     } finally {
       stopButton.disabled = false;
     }
   },
 
-  trouble(text) {
+  /* `of`: what it is about, where that can end by itself. */
+  trouble(text, of = "") {
     byId("trouble").textContent = text;
+    byId("trouble").dataset.of = of;
     byId("trouble").hidden = text === "";
   },
 
@@ -55,13 +58,15 @@ const actions = {
     { name: "retry", can: () => sessionId && !state.busy, run: () => again.retry() },
     { name: "edit", can: () => sessionId, run: () => again.edit() },
     { name: "rename", can: () => sessions.own !== null, run: () => sessions.rename() },
+    { name: "search", can: () => true, run: () => reveal("sessions", "#session-search") },
+    { name: "agents", can: () => true, run: () => reveal("panel", "[role=tab][aria-selected=true]") },
     { name: "markdown", can: () => sessionId, run: () => actions.export("markdown") },
     { name: "json", can: () => sessionId, run: () => actions.export("json") },
   ],
 
   titled(title) {
     byId("title").textContent = title;
-    document.title = `${title} · agentsite`;
+    drawTab();
   },
 
   editLast(event) {
@@ -116,7 +121,7 @@ new Queue(state, actions, sessionId);
 new Usage(state, sessionId);
 drawers();
 tabs((shown) => {
-  if (shown === "worklog") byId("worklog").scrollTo(0, byId("worklog").scrollHeight);
+  if (shown === "worklog") worklog.shown();
   if (shown === "letters") letters.shown();
 });
 
@@ -156,8 +161,10 @@ function announceAnswers(ids) {
 state.listen((kind, ids) => {
   if (kind === "item") announceAnswers(ids);
   if (kind === "order") byId("welcome").hidden = state.order.length > 0 || state.questions.size > 0;
-  if (kind === "status" && !state.busy) actions.trouble("");
+  if (kind === "status" && !state.busy && byId("trouble").dataset.of === "stop") actions.trouble("");
+  if (kind === "status" && !state.busy && document.hidden) hasNews = true;
   if (kind === "status" || kind === "agents") sawAll();
+  if (kind === "status" || kind === "questions") drawTab();
   const text = activity();
   byId("activity").hidden = text === "";
   if (byId("activity").textContent !== text) byId("activity").textContent = text;
@@ -170,14 +177,19 @@ let earlier = null;
 
 const messages = (query = "") => call("GET", `api/chat/${sessionId}/messages${query}`);
 
-byId("earlier").addEventListener("click", async () => {
+byId("earlier").addEventListener("click", showEarlier);
+whenNear(byId("earlier"), showEarlier);
+
+async function showEarlier() {
   const button = byId("earlier");
+  if (button.disabled || button.hidden) return;
   button.disabled = true;
   try {
     earlier ??= (await messages()).next; // the page began with the newest
     const { items, next } = await messages(`?before=${earlier}`);
+    const html = await rendered(items);
     earlier = next;
-    follower.hold(() => state.prepend(items));
+    follower.hold(() => state.prepend(items, html));
     button.hidden = !next;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
@@ -185,7 +197,14 @@ byId("earlier").addEventListener("click", async () => {
   } finally {
     button.disabled = false;
   }
-});
+}
+
+/* Rendered before they are shown: what is above a reader must not change its height. */
+async function rendered(items) {
+  const said = items.filter((item) => item.role === "assistant" && item.content !== "");
+  const html = await Promise.all(said.map((item) => markdown.renderOnce(item.content)));
+  return Object.fromEntries(said.map((item, i) => [item.id, html[i]]));
+}
 
 /* -- beginning, and beginning again -------------------------------------------------------------- */
 
@@ -216,10 +235,11 @@ function connection(name) {
   if (line.dataset.state === name) return;
   line.dataset.state = name;
   line.textContent = t(name);
-  if (name === "signed_out") line.replaceChildren(h("a", { href: url(""), textContent: t("signed_out") }));
+  if (name === "signed_out") line.replaceChildren(h("a", { href: location.href, textContent: t("signed_out") }));
 }
 
 function begin(fresh) {
+  earlier = null;
   setSiteClock(fresh.now);
   conversation.clear();
   worklog.clear();
@@ -235,7 +255,18 @@ function begin(fresh) {
 
 /* What has come while the page is in sight has been seen. */
 function sawAll() {
-  if (stream && !document.hidden) sessions.seen(stream.cursor);
+  if (document.hidden) return;
+  hasNews = false;
+  drawTab();
+  if (stream) sessions.seen(stream.cursor);
+}
+
+/* The tab tells what goes on behind it: a question, something new, work. */
+let hasNews = false;
+
+function drawTab() {
+  const sign = state.questions.size > 0 ? "(?) " : hasNews ? "● " : state.busy ? "… " : "";
+  document.title = `${sign}${byId("title").textContent} · agentsite`;
 }
 
 addEventListener("pagehide", sawAll);
@@ -254,7 +285,6 @@ function reload() {
 
 new Questions(state, sessionId, { onOpened: () => follower.following && follower.toEnd() });
 new AgentsPanel(state, actions, sessionId).draw();
-worklog.draw();
 if (stream) begin(initial);
 
 /* For the browser tests: what the page knows. */

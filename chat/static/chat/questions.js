@@ -23,7 +23,7 @@ export class Questions {
   draw() {
     for (const [id, card] of this.cards) {
       if (this.state.questions.has(id)) continue;
-      const held = card.element.contains(document.activeElement);
+      const held = card.holdsFocus;
       card.element.remove();
       this.cards.delete(id);
       if (held) byId("message").focus();
@@ -85,8 +85,16 @@ class Card {
     this.owner.respond(this, { payload });
   }
 
+  /* A disabled field loses the focus, and nobody has taken it elsewhere. */
   busy(is) {
+    if (is) this.focused = this.element.contains(document.activeElement) ? document.activeElement : null;
     this.fields.disabled = is;
+    if (!is && this.holdsFocus) this.focused?.focus();
+  }
+
+  get holdsFocus() {
+    const { activeElement } = document;
+    return this.element.contains(activeElement) || (Boolean(this.focused) && activeElement === document.body);
   }
 
   fault(text) {
@@ -231,7 +239,7 @@ function fieldInput(field, kind, id, start) {
 }
 
 function sendByEnter(event) {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
   event.target.form.requestSubmit();
 }

@@ -4,6 +4,7 @@
 
 import { ApiError, call, url } from "./api.js";
 import { byId, h, icon } from "./dom.js";
+import { whenNear } from "./layout.js";
 import { rename } from "./rename.js";
 import { Unread } from "./unread.js";
 import { t } from "./words.js";
@@ -23,6 +24,7 @@ export class Sessions {
     this.searched = "";
     this.unread = new Unread(sessionId);
     this.more.addEventListener("click", () => this.#older());
+    whenNear(this.more, () => this.#older());
     this.list.addEventListener("click", (event) => this.#clicked(event));
     this.search.addEventListener("input", () => this.#typed());
     this.search.addEventListener("keydown", (event) => this.#escape(event));
@@ -128,6 +130,7 @@ export class Sessions {
   }
 
   async #older() {
+    if (this.more.disabled || this.more.hidden) return;
     this.more.disabled = true;
     try {
       const { items, next } = await call("GET", `api/chat?after=${encodeURIComponent(this.list.dataset.older)}`);
@@ -156,8 +159,10 @@ export class Sessions {
       if (!(error instanceof ApiError)) throw error;
       if (error.status !== 404) return this.actions.trouble(t("delete_failed", { detail: error.message }));
     }
-    if (row.dataset.id === this.sessionId) location.assign(url(""));
-    else row.remove();
+    if (row.dataset.id === this.sessionId) return location.assign(url(""));
+    const next = row.nextElementSibling ?? row.previousElementSibling;
+    row.remove();
+    (next?.querySelector("a") ?? this.search).focus();
   }
 }
 

@@ -79,10 +79,10 @@ export class State {
   }
 
   /* Earlier messages, oldest first. */
-  prepend(messages) {
+  prepend(messages, html) {
     const known = this.order;
     this.order = [];
-    for (const message of messages) this.#addMessage(message);
+    for (const message of messages) this.#addMessage(message, html);
     this.order.push(...known);
     this.mark("order");
     this.setUsage(this.usage);
@@ -377,6 +377,7 @@ const CUSTOM = {
     if (value.state === "open") state.questions.set(value.id, value);
     else state.questions.delete(value.id);
     state.mark("questions", value.id);
+    for (const call of state.calls.values()) if (call.state === "called") state.mark("call", call.id);
   },
   inbox(state, value) {
     state.letters.set(value.id, value);

@@ -3,7 +3,7 @@
 import { byId, h } from "./dom.js";
 import { agentName, fullTime, has, t, timeOfDay } from "./words.js";
 
-const SHOWN = 500; // lines; the whole log is in the admin
+const SHOWN = 200; // lines, as the page begins with; the whole log is in the admin
 
 export class WorkLog {
   constructor(state) {
@@ -11,7 +11,12 @@ export class WorkLog {
     this.root = byId("worklog");
     this.list = h("ol", { class: "log" });
     this.drawn = 0;
-    state.listen((kind) => kind === "log" && this.draw());
+    state.listen((kind) => kind === "log" && !this.root.hidden && this.draw());
+  }
+
+  shown() {
+    this.draw();
+    this.root.scrollTo(0, this.root.scrollHeight);
   }
 
   clear() {
@@ -27,7 +32,7 @@ export class WorkLog {
     this.list.append(...log.slice(this.drawn).map(line));
     this.drawn = log.length;
     while (this.list.childElementCount > SHOWN) this.list.firstChild.remove();
-    const earlier = log.length > SHOWN ? [h("p", { class: "empty", textContent: t("worklog_earlier") })] : [];
+    const earlier = log.length >= SHOWN ? [h("p", { class: "empty", textContent: t("worklog_earlier") })] : [];
     this.root.replaceChildren(...earlier, this.list);
     if (atEnd) this.root.scrollTop = this.root.scrollHeight;
   }
