@@ -446,3 +446,25 @@ def test_tab_completes_in_bash(tmp_path, typed):
         ["bash", "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "--all\n"
+
+
+# -- timeline -------------------------------------------------------------------------------------
+
+
+async def test_a_timeline_is_told_in_order_and_narrowed(chat):
+    _, task, child = await delegated(chat, "collect\x1b[31m the facts")
+    await finish(child, result="the answer")
+    told = json.loads((await command("timeline", str(chat.pk)[:8], "--json"))[0])
+    entries = told["entries"]
+    assert [e["at"] for e in entries] == sorted(e["at"] for e in entries)
+    assert {e["kind"] for e in entries} >= {"message", "inbox", "run", "lease", "log"}
+    answer = next(e for e in entries if e["kind"] == "inbox" and e["text"] == "the answer")
+    assert answer["took"] > 0
+    assert str(task.pk) in {e["row"] for e in entries}
+
+    out, _ = await command("timeline", str(chat.pk), "--kind", "inbox", "--agent-id", "assistant")
+    assert "\x1b" not in out
+    assert "collect[31m the facts" in out
+    assert "lease:" not in out
+    with pytest.raises(CommandError, match="invalid choice"):
+        await command("timeline", str(chat.pk), "--kind", "no such")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from coordination.models import Session
 from .windows import link_to, moment, short, took
 
 TEXT_CHARS = 160
+PLACE = re.compile("[0-9]{1,18}")  # of a session's order
 
 
 def view(window: ModelAdmin[Session], request: HttpRequest, session_id: Any) -> HttpResponse:
@@ -29,7 +31,7 @@ def view(window: ModelAdmin[Session], request: HttpRequest, session_id: Any) -> 
     asked = {name: request.GET.get(name, "") for name in ("agent", "kind", "upto")}
     page = timeline.page(
         session,
-        upto=int(asked["upto"]) if asked["upto"].isdecimal() else None,
+        upto=int(asked["upto"]) if PLACE.fullmatch(asked["upto"]) else None,
         kinds=[asked["kind"]] if asked["kind"] in timeline.Kind.values else timeline.Kind.values,
         agent_id=asked["agent"],
     )
