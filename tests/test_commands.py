@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import uuid
+from contextlib import nullcontext
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -371,23 +372,24 @@ def test_a_table_keeps_its_columns_under_wide_characters():
 
 
 async def test_a_watch_into_a_pipe_writes_look_after_look(chat, monkeypatch):
-    looks = iter([None, KeyboardInterrupt])
-    monkeypatch.setattr(look.time, "sleep", lambda _pause: _raise(next(looks)))
+    leave_after(monkeypatch, looks=2)
     await posted(chat)
     out, code = await command("agents", "--watch", "--json")
     first, second = map(json.loads, out.splitlines())
     assert (code, first, first[0]["session"]) == (0, second, str(chat.pk))
 
 
-def _raise(what):
-    if what:
-        raise what
+def leave_after(monkeypatch, looks):
+    """Ctrl-C while the watch rests after so many; signals are for a process's first thread."""
+    left = look.Left()
+    rests = iter([False] * (looks - 1) + [True])
+    monkeypatch.setattr(left, "wait", lambda _pause: next(rests))
+    monkeypatch.setattr(look, "leaving", lambda: nullcontext(left))
 
 
 async def test_a_watch_outlives_the_database_and_says_so(chat, monkeypatch):
     there = iter([True, False, True])  # the second is the first look that is shown
-    looks = iter([None, KeyboardInterrupt])
-    monkeypatch.setattr(look.time, "sleep", lambda _pause: _raise(next(looks)))
+    leave_after(monkeypatch, looks=2)
     busy_sessions = terminal.busy_sessions
 
     def asked():

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from django.db import DatabaseError
@@ -59,10 +60,12 @@ async def supervised(monkeypatch):
     yield start
     for supervisor, task in started:
         supervisor.stop()
-        for child in list(supervisor.children.values()):
-            child.process.kill()
         async with asyncio.timeout(10):
-            await asyncio.gather(task, return_exceptions=True)
+            while not task.done():  # one more may just have been born
+                for child in list(supervisor.children.values()):
+                    with suppress(ProcessLookupError):
+                        child.process.kill()
+                await asyncio.wait([task], timeout=0.02)
 
 
 async def children(supervisor, count=1):

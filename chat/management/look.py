@@ -10,16 +10,17 @@ to see its end.
 from __future__ import annotations
 
 import json
+import os
+import select
 import shutil
 import signal
 import sys
-import time
 from abc import abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
-from typing import Any, Never
+from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection
 
@@ -65,10 +66,21 @@ class LookCommand(terminal.TerminalCommand):
     def _watch(self, **options: Any) -> None:
         self.look(**options)  # what was asked wrongly is said at once, on the first screen
         whole_screen = self.stdout.isatty() and not options["json"]
-        with _second_screen(self._put) if whole_screen else _until_interrupted():
+        show = self._painted if whole_screen else self._next
+        with leaving() as left, self._second_screen() if whole_screen else nullcontext():
             while True:
-                self._put(self._painted(**options) if whole_screen else self._next(**options))
-                time.sleep(options["every"])
+                self._put(show(**options))
+                if left.wait(options["every"]):
+                    break
+        sys.exit(left.code)
+
+    @contextmanager
+    def _second_screen(self) -> Iterator[None]:
+        self._put(SECOND_SCREEN)
+        try:
+            yield
+        finally:
+            self._put(FIRST_SCREEN)
 
     def _next(self, **options: Any) -> str:
         """One look for a pipe: a line of JSON, or lines and an empty one."""
@@ -87,7 +99,7 @@ class LookCommand(terminal.TerminalCommand):
         clock = datetime.now().astimezone().strftime("%H:%M:%S")
         head = f"{clock}, every {options['every']:g} s; Ctrl-C ends"
         whole = [self.style.HTTP_NOT_MODIFIED(head), *told]
-        return TOP + "".join(f"{line}{REST_OF_LINE}\r\n" for line in whole) + REST_OF_SCREEN
+        return TOP + "".join(f"{line}{REST_OF_LINE}\n" for line in whole) + REST_OF_SCREEN
 
     def _ask(self, **options: Any) -> tuple[Any, str]:
         """What there is, or what the database says instead."""
@@ -112,26 +124,49 @@ def _pause(text: str) -> float:
     return pause
 
 
-@contextmanager
-def _until_interrupted() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
+class Left:
+    """Whether somebody has told the command to end; ``code`` is what it then exits with.
+
+    A pipe, not an Event: a signal's handler may find its own thread inside of the Event's lock.
+    """
+
+    def __init__(self) -> None:
+        self.code = 0
+        self._reader, self._writer = os.pipe()
+
+    def tell(self, code: int) -> None:
+        """Safe in a signal's handler."""
+        self.code = code
+        os.write(self._writer, b".")
+
+    def wait(self, pause: float) -> bool:
+        """Rest for so many seconds, or until it was told."""
+        return bool(select.select([self._reader], [], [], pause)[0])
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
 
 
 @contextmanager
-def _second_screen(put: Callable[[str], None]) -> Iterator[None]:
-    """The terminal is given back as it was, also to whoever ends the command by a signal."""
-    before = signal.signal(signal.SIGTERM, _leave)
-    put(SECOND_SCREEN)
+def leaving() -> Iterator[Left]:
+    """Ctrl-C and SIGTERM end it after the look that is under way; a second one at once.
+
+    KeyboardInterrupt would be lost where it comes up inside of a callback or a destructor.
+    """
+    left = Left()
+    before: dict[signal.Signals, Any] = {}
+
+    def leave(number: int, _frame: Any) -> None:
+        signum = signal.Signals(number)
+        left.tell(0 if signum == signal.SIGINT else 128 + signum)
+        signal.signal(signum, before[signum])
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        before[signum] = signal.signal(signum, leave)
     try:
-        with _until_interrupted():
-            yield
+        yield left
     finally:
-        put(FIRST_SCREEN)
-        signal.signal(signal.SIGTERM, before)
-
-
-def _leave(signum: int, _frame: Any) -> Never:
-    sys.exit(128 + signum)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+        left.close()
