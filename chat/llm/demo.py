@@ -270,7 +270,7 @@ def hello(scene: Scene) -> Iterator[Act]:
             "`background`, `revise`, `fail`. "
             "Set AGENT_MODEL to talk to a real model.",
             "你好！我是内置的演示模型：不联网，不需要密钥，只照脚本演出。"
-            "随便问我一个问题，我会派两个子智能体去工作；也可以试试这些词："
+            "随便问我一个问题，我会派两个子 Agent 去工作；也可以试试这些词："
             "“问我 表单”、“问我 选择”、“明信片”、“长文”（生成时按停止）、“后台”、“修订”、“失败”。"
             "设置 AGENT_MODEL 就能换成真正的模型。",
         )
@@ -307,7 +307,7 @@ def awaited_task(agent: str, content: str) -> Call:
 def synthesis(scene: Scene) -> Iterator[Act]:
     lines = [quote(scene, result) for result in scene.results]
     yield Say(
-        scene.say("Here is what came back:\n\n", "子智能体的结果：\n\n")
+        scene.say("Here is what came back:\n\n", "子 Agent 的结果：\n\n")
         + "\n\n".join(lines)
         + scene.say(
             "\n\nTaken together: the facts are clear enough to decide, and the options differ "

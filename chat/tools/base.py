@@ -116,7 +116,7 @@ def fitting(tool: str, arguments: str, read: Callable[[Any], dict[str, Any]]) ->
             raise ToolError(f"invalid_text: {tool}: leave out NUL and lone surrogates.")
         return read(given)
     except DoesNotFit as fault:
-        raise ToolError(f"{tool}: {fault}. Correct the arguments and call again.") from None
+        raise ToolError(f"{tool}: {fault}. Correct the arguments and try again.") from None
     except ValueError:
         raise ToolError(f"{tool}: the arguments are not valid JSON.") from None
 
