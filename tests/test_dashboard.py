@@ -109,7 +109,7 @@ def test_the_command_shows_nodes_and_their_runners():
     assert [runner["pid"] for runner in told["living"]["runners"]] == [101, 102]
     assert told["killed"]["state"] == "silent"
     lines = [line.split() for line in command().splitlines()]
-    assert [line[0] for line in lines] == ["NODE", "living", ".1", ".2", "killed", ".1"]
+    assert [line[0] for line in lines] == ["NODE", "living", ".1", ".2", "killed"]
     assert lines[1][-3:] == ["4/32", "0.50/2", "1"]
 
 

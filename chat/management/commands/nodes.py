@@ -29,7 +29,7 @@ class Command(LookCommand):
             yield "No worker node was heard of: start `manage.py agent_worker`."
 
     def _rows(self, node: dict[str, Any]) -> list[list[terminal.Cell]]:
-        """The node's own, and one for each of its runners."""
+        """The node's own, and one for each runner that it still speaks for."""
         load = node["load"]
         about: list[terminal.Cell] = [
             node["id"],
@@ -40,7 +40,8 @@ class Command(LookCommand):
             "-" if load is None else f"{load:.2f}/{node['cpus']}",
             str(node["pid"]),
         ]
-        return [about, *(_runner(runner, node) for runner in node["runners"])]
+        runners = node["runners"] if node["state"] == "alive" else []
+        return [about, *(_runner(runner, node) for runner in runners)]
 
 
 def _runner(runner: dict[str, Any], node: dict[str, Any]) -> list[terminal.Cell]:
