@@ -570,9 +570,16 @@ def _log_interrupted(session: Session, run: Run, call_ids: Iterable[str], end: R
 def keep_partial(
     session: Session, run: Run, items: events.OpenItems, *, superseded: bool = False
 ) -> None:
-    """Keep the text of a step that was cut off, to the letter as readers have seen it."""
+    """Keep the text of a step that was cut off, to the letter as readers have seen it.
+
+    ``superseded``: the step begins again, and whoever reads along is told that, too.
+    """
     extra = [{"type": "superseded"}] if superseded else []
-    for message_id, text in {**items.ended_texts, **items.texts}.items():
+    said = {**items.ended_texts, **items.texts}
+    if superseded and said:
+        told = vocabulary.custom("superseded", {"runId": str(run.pk), "messageIds": list(said)})
+        events.append(session, run, told)
+    for message_id, text in said.items():
         _add(
             session,
             run,

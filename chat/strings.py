@@ -158,6 +158,7 @@ STRINGS = {
     "command_agents": _("Go to the agents and the work log"),
     "command_markdown": _("Export as Markdown"),
     "command_json": _("Export as JSON"),
+    "command_not_now": _("There is nothing now for {command} to do."),
     # The connection
     "connected": _("Connected"),
     "reconnecting": _("Connection lost, reconnecting …"),

@@ -20,7 +20,17 @@ from chat.llm import Usage
 from chat.models import Message
 from chat.tools.base import Value
 from coordination import endings
-from tests.core import again, assert_transcript_valid, claim, new_chat, post, respond_with, say
+from tests.core import (
+    again,
+    assert_transcript_valid,
+    claim,
+    customs,
+    judge,
+    new_chat,
+    post,
+    respond_with,
+    say,
+)
 from tests.fakes.step_model import check_strict, to_openai
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("core", "no_hints")]
@@ -205,3 +215,16 @@ def test_each_agent_has_a_memory_of_its_own(run):
     child = begin(child, "r2")
     assert told(child) == [{"role": "user", "content": "look there"}]
     assert "look there" not in str(told(run))
+
+
+def test_what_begins_again_after_a_loss_is_marked_for_whoever_reads_along(run):
+    say(run, "half a thought", ended=False)
+    assert judge(run, end="crashed")
+    [told] = customs(run.session_id, "superseded")
+    [row] = Message.objects.filter(status="interrupted")
+    assert told == {"runId": str(run.pk), "messageIds": [str(row.pk)]}
+    assert (row.content, row.parts[-1]) == ("half a thought", {"type": "superseded"})
+    claimed = claim(run.pk)
+    respond_with(claimed, "whole")
+    assert judge(claimed, end="crashed")  # between two steps: nothing that was said begins again
+    assert len(customs(run.session_id, "superseded")) == 1

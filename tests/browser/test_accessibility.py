@@ -60,7 +60,11 @@ def test_commands_are_given_with_the_keyboard(page):
     expect(page.get_by_role("option", selected=True)).to_contain_text("/json")
     field.press("Escape")
     expect(options).to_have_count(0)
-    field.press_sequentially("nothing")
+    field.fill("/stop")
+    field.press("Enter")
+    expect(page.locator("#trouble")).to_contain_text("nothing now for /stop")
+    expect(message(page, "user").last).to_have_text("Write a long text")
+    field.fill("/nothing")
     field.press("Enter")
     expect(message(page, "user").last).to_have_text("/nothing")
 

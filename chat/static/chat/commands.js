@@ -1,6 +1,7 @@
 /* Commands in the message field: "/" lists those that can be given now, further letters narrow the
    list, Enter or Tab gives the chosen one. What fits no command is a message like any other, and
-   Escape closes the list, so that a message may begin with "/" too. */
+   Escape closes the list, so that a message may begin with "/" too. A command that makes no sense
+   now is not sent to the agents instead. */
 
 import { announce, byId, h } from "./dom.js";
 import { t } from "./words.js";
@@ -24,6 +25,14 @@ export class Commands {
   #typed() {
     const word = /^\/(\w*)$/.exec(this.field.value)?.[1];
     this.#show(word === undefined ? [] : this.all.filter((command) => command.name.startsWith(word.toLowerCase()) && command.can()));
+  }
+
+  /* True where a text is a command and nothing else, and so none of the agents' business. */
+  taken(text, cannot) {
+    const command = this.all.find(({ name }) => `/${name}` === text.toLowerCase());
+    if (command?.can()) this.#give(command);
+    else if (command) cannot(command);
+    return command !== undefined;
   }
 
   /* True where the key was the list's. */

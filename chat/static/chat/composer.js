@@ -104,6 +104,7 @@ export class Composer {
   send(text = this.field.value) {
     const content = text.trim();
     if (content === "") return;
+    if (this.commands.taken(content, () => this.actions.trouble(t("command_not_now", { command: content })))) return;
     if (text === this.field.value) this.field.value = "";
     this.#typed();
     this.actions.trouble("");

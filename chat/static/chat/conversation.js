@@ -148,6 +148,7 @@ class AssistantView {
     this.element.hidden = item.text === "" && item.calls.length === 0;
     this.element.dataset.status = item.status;
     this.copy.hidden = item.text === "" || item.status === "partial";
+    this.superseded.hidden = !item.superseded;
     this.text.update();
     for (const id of item.calls) {
       if (!this.cards.has(id)) {

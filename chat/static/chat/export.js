@@ -36,6 +36,7 @@ function asMarkdown(title, messages) {
     if (message.role === "system") parts.push(`*${message.content}*`);
     else parts.push(`## ${agentName(message.role === "user" ? "user" : message.agent_id)} · ${fullTime(message.created_at)}`, message.content);
     for (const part of message.parts) if (part.type === "tool_call") parts.push(`*${callTitle(part)}*`);
+    if (message.parts.some((part) => part.type === "superseded")) parts.push(`*${t("message_superseded")}*`);
   }
   return `${parts.filter(Boolean).join("\n\n")}\n`;
 }

@@ -138,6 +138,7 @@ for (const button of document.querySelectorAll("#conversation-menu [data-export]
 function activity() {
   if (state.status === "queued") return t("waiting_for_worker");
   if (state.status !== "running") return "";
+  if (state.master?.status === "queued") return t("waiting_for_worker"); // again: its worker was lost
   const speaking = state.order.some((id) => {
     const item = state.items.get(id);
     return item.status === "partial" && item.role === "assistant" && item.text !== "";

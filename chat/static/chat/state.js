@@ -384,6 +384,14 @@ const CUSTOM = {
     state.mark("letters");
   },
   work_log: (state, value) => state.addLog(value),
+  superseded(state, value) {
+    for (const id of value.messageIds) {
+      const item = state.items.get(id);
+      if (!item) continue;
+      item.superseded = true;
+      state.mark("item", id);
+    }
+  },
   ax(state, value) {
     if (state.subruns.has(value.runId)) state.endSubrun(value.runId, value.status, value.reason);
   },
