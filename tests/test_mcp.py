@@ -19,8 +19,9 @@ from agentsite.processes import until as until_now
 from chat import actions
 from chat.agents import AGENTS, MASTER
 from chat.mcp_servers import McpServer
-from chat.tools import mcp, tools_of
+from chat.tools import TOOLS, mcp, tools_of
 from chat.tools.base import ToolContext, ToolError
+from chat.tools.schemas import DoesNotFit, JsonSchema
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import Invalid
@@ -265,6 +266,13 @@ async def test_one_that_cannot_be_asked_takes_only_its_tools_from_the_turn(named
     assert (await tools_of(["mcp:it"])).missing == [missing]
 
 
+async def test_a_strangers_tool_never_stands_for_one_of_ours(named, monkeypatch):
+    named(it=hostile("refuses"))
+    monkeypatch.setitem(TOOLS, "it_it", TOOLS["check_inbox"])
+    offer = await tools_of(["it_it", "mcp:it"])
+    assert offer.tools["it_it"] is TOOLS["check_inbox"]
+
+
 async def test_a_server_that_no_setting_names_is_told_of():
     assert "names no server weather" in (await tools_of(["mcp:weather"])).missing[0]
 
@@ -289,6 +297,12 @@ async def test_a_tool_that_nobody_could_use_is_left_out_with_its_reason(named):
 async def test_a_schema_without_end_is_given_up(named, name):
     named(it=hostile("schemas"))
     assert "cannot be followed" in await refusal(name)
+
+
+def test_a_number_that_no_schema_can_divide_is_no_crash():
+    schema = JsonSchema({"type": "object", "properties": {"a": {"multipleOf": 0.1}}})
+    with pytest.raises(DoesNotFit):
+        schema.values({"a": 10**400})
 
 
 async def test_a_strangers_regular_expression_is_not_run(named):
