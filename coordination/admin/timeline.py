@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import urlencode
 
@@ -29,7 +30,7 @@ def view(window: ModelAdmin[Session], request: HttpRequest, session_id: Any) -> 
     asked = {name: request.GET.get(name, "") for name in ("agent", "kind", "upto")}
     page = timeline.page(
         session,
-        upto=int(asked["upto"]) if asked["upto"].isdecimal() else None,
+        upto=int(asked["upto"]) if re.fullmatch("[0-9]{1,18}", asked["upto"]) else None,
         kinds=[asked["kind"]] if asked["kind"] in timeline.Kind.values else timeline.Kind.values,
         agent_id=asked["agent"],
     )
