@@ -8,7 +8,7 @@ import { ApiError, call, newId } from "./api.js";
 import { byId, h } from "./dom.js";
 import { t } from "./words.js";
 
-/* Each reader has their own: who signs in after another must neither see nor send what that one wrote. */
+/* Each reader has their own: who signs in after another neither sees nor sends what that one wrote. */
 const place = (sessionId) => `agentsite.draft.${document.body.dataset.reader}.${sessionId ?? "new"}`;
 
 /* What a page of this conversation has left behind, once: { text, unsent }. */
