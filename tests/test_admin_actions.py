@@ -246,14 +246,13 @@ def test_the_page_that_asks_counts_the_runs_that_will_stop(client, staff, chat):
     assert "1 run is told to stop" in shown(client, "interrupt", child)
 
 
-def test_what_was_shown_is_done_though_the_lists_filter_has_lost_it_since(client, staff, chat):
+def test_a_row_that_the_lists_filter_has_lost_since_is_still_answered_for(client, staff, chat):
     run = post(chat)
     filtered = f"{address(Run)}?status__exact=queued"
-    assert b"1 run is told to stop" in client.post(filtered, form("interrupt", run)).content
-    run = claim(run)
-    answer = client.post(filtered, form("interrupt", run, confirmed=True), follow=True)
-    assert again(run).stop_requested_at
-    assert "is told to stop" in answer.content.decode()
+    assert b"is made known" in client.post(filtered, form("requeue", run)).content
+    claim(run)
+    answer = client.post(filtered, form("requeue", run, confirmed=True), follow=True)
+    assert "Interrupt it first" in answer.content.decode()
 
 
 # -- begin again -------------------------------------------------------------------------------
