@@ -104,7 +104,9 @@ class Supervisor:
             for keeper in keepers:
                 keeper.cancel()
             await asyncio.gather(*keepers, return_exceptions=True)
-            await self._for_people(WorkerNode.leave)
+            with suppress(TimeoutError):  # a database that hangs holds up no shutdown
+                async with asyncio.timeout(KILL_AFTER_DRAIN):
+                    await self._for_people(WorkerNode.leave)
             await wakeups.Hub.current().close()
 
     def stop(self) -> None:

@@ -246,6 +246,15 @@ def test_the_page_that_asks_counts_the_runs_that_will_stop(client, staff, chat):
     assert "1 run is told to stop" in shown(client, "interrupt", child)
 
 
+def test_a_row_that_the_lists_filter_has_lost_since_is_still_answered_for(client, staff, chat):
+    run = post(chat)
+    filtered = f"{address(Run)}?status__exact=queued"
+    assert b"is made known" in client.post(filtered, form("requeue", run)).content
+    claim(run)
+    answer = client.post(filtered, form("requeue", run, confirmed=True), follow=True)
+    assert "Interrupt it first" in answer.content.decode()
+
+
 # -- begin again -------------------------------------------------------------------------------
 
 

@@ -19,8 +19,9 @@ from agentsite.processes import until as until_now
 from chat import actions
 from chat.agents import AGENTS, MASTER
 from chat.mcp_servers import McpServer
-from chat.tools import mcp, tools_of
+from chat.tools import TOOLS, mcp, tools_of
 from chat.tools.base import ToolContext, ToolError
+from chat.tools.schemas import DoesNotFit, JsonSchema
 from coordination.conf import conf
 from coordination.db import db
 from coordination.errors import Invalid
@@ -265,6 +266,31 @@ async def test_one_that_cannot_be_asked_takes_only_its_tools_from_the_turn(named
     assert (await tools_of(["mcp:it"])).missing == [missing]
 
 
+async def test_a_server_that_reads_nothing_delays_no_stop_and_is_started_again(named, monkeypatch):
+    named(it=hostile("deaf"))
+    await tools_of(["mcp:it"])
+    deaf = mcp.server("it")._connection
+    first = asyncio.ensure_future(make("it"))  # from here on it reads nothing
+    await until(lambda: deaf._asking)
+    monkeypatch.setattr(conf, "tool_timeout", 4)
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await make("it", a="x" * 600_000)  # more than its pipe holds
+    assert asyncio.get_running_loop().time() - began < 3
+    with pytest.raises(mcp.Unavailable, match="does not read"):
+        await first
+    await until(lambda: not deaf.is_open)
+    assert (await tools_of(["mcp:it"])).missing == []
+
+
+async def test_a_strangers_tool_never_stands_for_one_of_ours(named, monkeypatch):
+    named(it=hostile("refuses"))
+    monkeypatch.setitem(TOOLS, "it_it", TOOLS["check_inbox"])
+    offer = await tools_of(["it_it", "mcp:it"])
+    assert offer.tools["it_it"] is TOOLS["check_inbox"]
+
+
 async def test_a_server_that_no_setting_names_is_told_of():
     assert "names no server weather" in (await tools_of(["mcp:weather"])).missing[0]
 
@@ -289,6 +315,12 @@ async def test_a_tool_that_nobody_could_use_is_left_out_with_its_reason(named):
 async def test_a_schema_without_end_is_given_up(named, name):
     named(it=hostile("schemas"))
     assert "cannot be followed" in await refusal(name)
+
+
+def test_a_number_that_no_schema_can_divide_is_no_crash():
+    schema = JsonSchema({"type": "object", "properties": {"a": {"multipleOf": 0.1}}})
+    with pytest.raises(DoesNotFit):
+        schema.values({"a": 10**400})
 
 
 async def test_a_strangers_regular_expression_is_not_run(named):
@@ -421,7 +453,7 @@ async def test_a_server_that_is_away_leaves_the_turn_its_other_tools(chat, named
     named(it={"command": "no-such-program"})
     model = ScriptedModel(assistant=[[call("it_add", a=1)], ["done"]])
     async with node(model):
-        run = await ended(await say(chat))
+        run = await ended(await say(chat), within=60)
     assert run.status == "completed"
     first, last = model.requests
     assert "ask_user" in first.tools

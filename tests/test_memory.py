@@ -224,7 +224,7 @@ def test_what_begins_again_after_a_loss_is_marked_for_whoever_reads_along(run):
     [row] = Message.objects.filter(status="interrupted")
     assert told == {"runId": str(run.pk), "messageIds": [str(row.pk)]}
     assert (row.content, row.parts[-1]) == ("half a thought", {"type": "superseded"})
-    claimed = claim(run.pk)
+    claimed = claim(again(run))
     respond_with(claimed, "whole")
     assert judge(claimed, end="crashed")  # between two steps: nothing that was said begins again
     assert len(customs(run.session_id, "superseded")) == 1

@@ -14,6 +14,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from coordination import interrupts, nodes
+from coordination import supervisor as supervisors
 from coordination.conf import conf
 from coordination.db import db
 from coordination.models import Lease, Run, WorkerNode
@@ -254,5 +255,26 @@ async def test_a_row_for_people_neither_fails_nor_delays_a_beat(supervised, monk
     try:
         await until(lambda: tried and Lease.objects.get(run=run).beats >= 5)
         assert len(tried) == 1 or how == "fails"
+    finally:
+        let_go.set()
+
+
+async def test_a_row_for_people_delays_no_shutdown(supervised, monkeypatch):
+    let_go, tried = threading.Event(), threading.Event()
+
+    def leave(_node_id):
+        tried.set()
+        let_go.wait(30)
+
+    monkeypatch.setattr(WorkerNode, "leave", leave)
+    monkeypatch.setattr(supervisors, "KILL_AFTER_DRAIN", 0.1)
+    supervisor = supervised()
+    await children(supervisor)
+    (running,) = [t for t in asyncio.all_tasks() if t.get_coro().__qualname__ == "Supervisor.run"]
+    supervisor.stop()
+    try:
+        async with asyncio.timeout(20):
+            await running
+        assert tried.is_set()
     finally:
         let_go.set()

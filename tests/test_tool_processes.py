@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,21 @@ async def test_a_server_that_is_killed_takes_its_calls_along_and_is_started_agai
     await until(lambda: not is_alive(pids[0]))
     assert (await make(tools.plain, text="x")).content["text"] == "x"
     os.kill(pids[1], signal.SIGKILL)  # nobody was left to do it
+
+
+async def test_a_program_that_nobody_reads_holds_up_nobody_by_its_end(tmp_path):
+    filled = tmp_path / "filled"
+    fill = (
+        "import os\nos.set_blocking(1, False)\n"
+        "try:\n while True: os.write(1, bytes(65536))\n"
+        f"except BlockingIOError: os.set_blocking(1, True); open({str(filled)!r}, 'w')"
+    )
+    reader, writer = await processes.start([sys.executable, "-c", fill], {}, 1024)
+    reader._transport.pause_reading()
+    await until(filled.exists)
+    async with asyncio.timeout(30):
+        assert (await make(tools.plain, text="x")).content["text"] == "x"
+    writer.transport.abort()
 
 
 def test_a_plain_tool_inside_a_function_is_refused_when_it_is_written():

@@ -31,7 +31,7 @@ async def tools_of(names: Sequence[str]) -> mcp.Offer:
     """The tools behind the names at an agent. Waits for MCP servers, and not in a transaction."""
     own = {name: TOOLS[name] for name in names if mcp.named(name) is None}
     offer = await mcp.offered(names)
-    return mcp.Offer({**own, **offer.tools}, offer.missing)
+    return mcp.Offer({**offer.tools, **own}, offer.missing)  # a stranger's never stands for ours
 
 
 DEMO_TOOLS = ("send_postcard",)

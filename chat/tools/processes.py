@@ -252,7 +252,8 @@ class Server:
             with suppress(KeyError):
                 self.poll.unregister(child.end)
             with child.end, suppress(OSError):
-                child.end.sendall(EXIT + NUMBER.pack(os.waitstatus_to_exitcode(status)))
+                word = EXIT + NUMBER.pack(os.waitstatus_to_exitcode(status))
+                child.end.send(word, socket.MSG_DONTWAIT)  # or who does not read holds up all
                 # Closed with something unread in it, it would reset, and that word be lost.
                 while child.end.recv(65536, socket.MSG_DONTWAIT):
                     pass

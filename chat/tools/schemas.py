@@ -106,7 +106,7 @@ class JsonSchema:
 
         try:
             faults = list(self._faults(given))
-        except (RecursionError, _TooManyStepsError, Unresolvable) as error:
+        except (RecursionError, ArithmeticError, _TooManyStepsError, Unresolvable) as error:
             raise DoesNotFit(f"its schema cannot be followed ({type(error).__name__})") from None
         if faults:
             raise DoesNotFit("; ".join(faults))

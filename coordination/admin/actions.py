@@ -61,6 +61,11 @@ def confirmed(description: Any, *, plan: Callable[[Any], Plan]) -> Callable[[Do]
         def action(
             window: Any, request: HttpRequest, queryset: QuerySet[Any]
         ) -> HttpResponse | None:
+            if (
+                "confirmed" in request.POST
+            ):  # what was shown, though the list's filter lost it since
+                chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+                queryset = window.get_queryset(request).filter(pk__in=chosen)
             rows = list(queryset.order_by("pk")[: AT_ONCE + 1])
             if len(rows) > AT_ONCE:
                 text = _("At most %d rows at once: select fewer.") % AT_ONCE

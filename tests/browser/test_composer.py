@@ -1,5 +1,7 @@
 """The message field: whatever happens on the way, nothing that was typed is lost or sent twice."""
 
+import re
+
 import pytest
 from playwright.sync_api import expect
 
@@ -63,6 +65,9 @@ def test_what_is_refused_comes_back_and_says_what_to_do(page, field, status, wor
     expect(page.get_by_role("alert")).to_be_hidden()
     is_idle(page)
     expect(message(page)).to_have_count(2)
+    field.press_sequentially("thank you")  # the same words once more are another message
+    field.press("Enter")
+    expect(message(page, "user")).to_have_text(["hello", "thank you", "thank you"])
 
 
 def test_a_reload_keeps_what_was_on_its_way_and_what_was_being_typed(page, field):
@@ -74,6 +79,23 @@ def test_a_reload_keeps_what_was_on_its_way_and_what_was_being_typed(page, field
     expect(message(page, "user")).to_have_text(["hello", "thank you"])
     expect(field).to_have_value("and a ha")
     is_idle(page)
+
+
+def test_who_signs_in_after_another_finds_nothing_of_theirs(page):
+    field = page.get_by_role("textbox", name="Message")
+    field.press_sequentially("my secret")
+    page.reload()
+    expect(field).to_have_value("my secret")
+    page.route("**/chat/new/", as_read_by_another)
+    page.reload()
+    expect(field).to_have_value("")
+
+
+def as_read_by_another(route):
+    answer = route.fetch()
+    route.fulfill(
+        response=answer, body=re.sub(r'data-reader="\d+"', 'data-reader="0"', answer.text())
+    )
 
 
 def test_a_book_is_pasted_at_once(page, field, context):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -105,6 +106,8 @@ def called(asked: dict[str, Any], how: str) -> None:
         case "rubbish":
             sys.stdout.write("Listening …\n{}\n[1]\n\n")
             answer(asked, {"content": [{"type": "text", "text": "found it"}]})
+        case "deaf":
+            time.sleep(1000)
         case "no result":
             answer(asked, {"content": 7})
         case "refuses":

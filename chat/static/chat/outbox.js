@@ -8,7 +8,8 @@ import { ApiError, call, newId } from "./api.js";
 import { byId, h } from "./dom.js";
 import { t } from "./words.js";
 
-const place = (sessionId) => `agentsite.draft.${sessionId ?? "new"}`;
+/* Each reader has their own: who signs in after another neither sees nor sends what that one wrote. */
+const place = (sessionId) => `agentsite.draft.${document.body.dataset.reader}.${sessionId ?? "new"}`;
 
 /* What a page of this conversation has left behind, once: { text, unsent }. */
 export function takeDraft(sessionId) {
@@ -51,6 +52,7 @@ export class Outbox {
       while (this.items.length > 0) {
         await this.deliver(this.items[0]);
         this.items.shift();
+        this.refused = null; // the same words are another message now
         requestAnimationFrame(() => this.#draw()); // with what stands for it from now on
       }
     } catch (error) {

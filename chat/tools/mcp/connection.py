@@ -70,8 +70,11 @@ class Connection:
 
         client = await self._client()
         self._asking += 1
+        # Whoever is stopped does not wait while a server that reads nothing is told so.
+        asked = asyncio.ensure_future(question(client))
+        asked.add_done_callback(_look_at)
         try:
-            return await question(client)
+            return await asyncio.shield(asked)
         except MCPError as error:
             said = bounded(error.message, WORDS)
             if error.code not in (CONNECTION_CLOSED, INVALID_REQUEST):
@@ -84,6 +87,7 @@ class Connection:
                 f"the MCP server {self.name} gave an answer that is none: {bounded(where, WORDS)}"
             ) from None
         finally:
+            asked.cancel()
             self._asking -= 1
             if self._retired and not self._asking:
                 self._keeper.cancel()
@@ -187,7 +191,7 @@ def _why(error: BaseException) -> str:
             return f"could not be reached ({type(error).__name__})"
 
 
-def _look_at(keeper: asyncio.Task[Any]) -> None:
+def _look_at(ended: asyncio.Future[Any]) -> None:
     """Or asyncio would complain of an exception that nobody has asked for."""
-    if not keeper.cancelled():
-        keeper.exception()
+    if not ended.cancelled():
+        ended.exception()

@@ -11,6 +11,7 @@ A transport that ends raises ``Ended`` in whoever holds it open.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -63,7 +64,11 @@ async def _stdio(server: McpServer) -> AsyncIterator[TransportStreams]:
             async for item in left:
                 text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
                 writer.write(f"{text}\n".encode())
-                await writer.drain()
+                try:
+                    async with asyncio.timeout(conf.tool_timeout):
+                        await writer.drain()
+                except TimeoutError:
+                    raise Ended("does not read what it is told") from None
 
     try:
         async with anyio.create_task_group() as group:
