@@ -129,13 +129,15 @@ async def _round_trip(layer: "InMemoryChannelLayer") -> float:
 
 def workers() -> str:
     try:
-        alive = [node for node in dashboard.nodes() if node.state == "alive"]
+        nodes = dashboard.nodes()
     except DatabaseError:  # whose fault has a line of its own
         raise Notice("not known without the database's tables") from None
+    alive = [node for node in nodes if node.state == "alive"]
     if not alive:
         raise Notice("no worker node is heard of: nothing is answered until one is started")
     runs, slots = sum(node.runs for node in alive), sum(node.slots for node in alive)
-    return f"{len(alive)} alive, {runs} of {slots} slots held"
+    silent = sum(node.state == "silent" for node in nodes)
+    return f"{len(alive)} alive, {silent} silent, {runs} of {slots} slots held"
 
 
 def model() -> str:

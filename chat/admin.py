@@ -53,6 +53,7 @@ class ChatSessionAdmin(ReadOnlyAdmin):
         "name", "owner_link", "session_link", "created_at", "deleted_at", "elsewhere",
         "recent_runs", "recent_questions", "recent_messages",
     ]  # fmt: skip
+    embeds = {"recent_runs": Run, "recent_questions": Question, "recent_messages": Message}
 
     @admin.display(description=_("title"), ordering="title")
     def name(self, chat: ChatSession) -> str:

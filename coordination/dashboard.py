@@ -99,7 +99,8 @@ def node_of(row: Any) -> Node:
         beat_age=age, up=((row.left_at or row.beat_at) - row.started_at).total_seconds(),
         started_at=row.started_at, left_at=row.left_at, processes=row.processes,
         concurrency=row.concurrency, load=row.load, cpus=row.cpus,
-        runners=[Runner(**runner) for runner in row.runners],
+        # Of a newer node some things may not be known here yet.
+        runners=[Runner(**{name: r[name] for name in Runner.__slots__}) for r in row.runners],
     )  # fmt: skip
 
 

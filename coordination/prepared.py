@@ -5,8 +5,9 @@
 
 The queryset is written as ever, with ``given`` where a value will stand. Each thread builds the SQL
 at its first call and keeps it; a call only binds values, so a constant in the queryset (a setting,
-a time) is the one of the first call. None fits nowhere: ``= NULL`` is true of no row. Whatever is
-not asked several times in each turn stays an ordinary queryset.
+a time) is the one of the first call. None fits nowhere: ``= NULL`` is true of no row. An error
+inside of ``atomic`` must leave it: it is not marked as broken, as Django's own methods do. Whatever
+is not asked several times in each turn stays an ordinary queryset.
 """
 
 from __future__ import annotations

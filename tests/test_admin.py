@@ -375,6 +375,18 @@ def test_the_timeline_shows_nothing_that_its_reader_may_not_see(client, story):
     assert 'class="kind-inbox"' not in page
 
 
+def test_a_row_s_page_shows_of_others_what_its_reader_may_see(client, story):
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    client.force_login(viewer)
+    run = Run.objects.get(task__isnull=True)
+    InboxMessage.objects.update(content="a secret between agents")
+    for codename, sees in (("view_run", False), ("view_inboxmessage", True)):
+        viewer.user_permissions.add(Permission.objects.get(codename=codename))
+        page = client.get(address(Run, "change", run.pk))
+        assert page.status_code == 200
+        assert ("a secret between agents" in page.content.decode()) is sees
+
+
 # -- secrets ---------------------------------------------------------------------------------
 
 

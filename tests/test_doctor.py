@@ -49,7 +49,7 @@ def test_nobody_to_answer_is_a_warning():
     runners = [{"id": "n.1", "pid": 2, "age": 1, "quiet": 0, "runs": 3}]
     WorkerNode.beat("n", **about, runners=runners)
     finding = found("worker nodes")
-    assert (finding.status, finding.text) == ("ok", "1 alive, 3 of 4 slots held")
+    assert (finding.status, finding.text) == ("ok", "1 alive, 0 silent, 3 of 4 slots held")
 
 
 @pytest.mark.django_db

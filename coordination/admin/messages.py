@@ -179,6 +179,7 @@ class WaitAdmin(ReadOnlyAdmin):
         "run_link", "session_link", "tool_call_id", "mode", "opened_at", "deadline_at",
         "paused_at", "closed_at", "lasted", "timed_out", "tasks",
     ]  # fmt: skip
+    embeds = {"tasks": InboxMessage}
 
     @admin.display(description=_("run"), ordering="run")
     def run_link(self, wait: Wait) -> str:
@@ -205,6 +206,7 @@ class WaitItemAdmin(ReadOnlyAdmin):
     search_ids = ["wait__run", "task"]
     ordering = ["-pk"]
     fields = ["wait_link", "task_link"]
+    embeds = {"task_link": InboxMessage}
 
     @admin.display(description=_("wait"))
     def wait_link(self, item: WaitItem) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from coordination import interrupts, runs
 from coordination.errors import Conflict, Refused
-from coordination.models import InboxMessage, Run, WorkLogEntry
+from coordination.models import InboxMessage, Lease, Question, Run, Wait, WorkLogEntry
 
 from .actions import Outcome, Plan, confirmed
 from .cells import conversation_of, message_table, question_table, status_of
@@ -33,6 +34,8 @@ from .windows import (
     took,
     tree_html,
 )
+
+log = logging.getLogger(__name__)
 
 
 def _interruption(run: Run) -> Plan:
@@ -77,9 +80,10 @@ class StopAsked(admin.SimpleListFilter):
         return asked.filter(ended_at=None) if self.value() == "pending" else asked
 
 
-async def _stop_all(members: Sequence[Run], by: str) -> list[interrupts.Stopped]:
+async def _stop_all(members: Sequence[Run], by: str) -> list[interrupts.Stopped | BaseException]:
+    """One that cannot be told takes nothing from what became of the others."""
     stops = (interrupts.stop(run.session_id, by=by, run_id=run.pk) for run in members)
-    return await asyncio.gather(*stops)
+    return await asyncio.gather(*stops, return_exceptions=True)
 
 
 STOP_SAYS = {
@@ -124,12 +128,22 @@ class RunAdmin(ReadOnlyAdmin):
         (_("Also"), {"fields": ["usage_pretty", "hops", "saved_seq", "announced", "worklog"]}),
     ]  # fmt: skip
 
+    embeds = {
+        "task_message": InboxMessage, "sent_messages": InboxMessage,
+        "received_messages": InboxMessage, "waiting_for": Wait, "asked": Question,
+        "lease_history": Lease, "worklog": WorkLogEntry,
+    }  # fmt: skip
+
     actions = ["interrupt", "requeue"]
 
     @confirmed(_("Interrupt"), plan=_interruption)
     def interrupt(self, chosen: Sequence[Run], by: str) -> Iterator[Outcome]:
         # In the server's own event loop where there is one: its hub tells the owners at once.
         for run, stopped in zip(chosen, async_to_sync(_stop_all)(chosen, by), strict=True):
+            if isinstance(stopped, BaseException):
+                log.error("stop_failed", exc_info=stopped, extra={"run": str(run.pk)})
+                yield Outcome(run, gettext("could not be told to stop; try again"), won=False)
+                continue
             won = stopped.status in ("stopped", "accepted")
             yield Outcome(run, str(STOP_SAYS[stopped.status]), won)
 

@@ -42,6 +42,7 @@ class SessionAdmin(ReadOnlyAdmin):
         "id", "conversation", "language", "created_at", "last_seq", "first_seq", "elsewhere",
         "recent_runs", "recent_questions",
     ]  # fmt: skip
+    embeds = {"recent_runs": Run, "recent_questions": Question}
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view(functools.partial(timeline.view, self))

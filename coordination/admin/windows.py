@@ -162,6 +162,8 @@ class ReadOnlyAdmin(_ModelAdmin):
     """Where an id is looked up: exactly, by an index; words are looked for in ``search_fields``."""
     search_words: Mapping[str, str] = {}
     """``word:value`` in a search, and the lookup it stands for."""
+    embeds: Mapping[str, type[models.Model]] = {}
+    """Fields that show what other rows say, and of which model: only for who may view those."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -237,9 +239,25 @@ class ReadOnlyAdmin(_ModelAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         return [
-            (title, {**given, "fields": [self._precise(name) for name in given["fields"]]})
+            (
+                title,
+                {
+                    **given,
+                    "fields": [
+                        self._precise(name)
+                        for name in given["fields"]
+                        if self._may_see(request, name)
+                    ],
+                },
+            )
             for title, given in super().get_fieldsets(request, obj)
         ]
+
+    def _may_see(self, request: HttpRequest, name: Any) -> bool:
+        shown = self.embeds.get(name)
+        if shown is None:
+            return True
+        return bool(self.admin_site.get_model_admin(shown).has_view_permission(request))
 
     def _precise(self, name: Any) -> Any:
         """Times to the millisecond: Django's own columns end at the minute."""

@@ -48,6 +48,8 @@ class Command(BaseCommand):
         manage = str(Path(sys.argv[0]).resolve())
         command = [sys.executable, manage, "agent_worker"]
         asyncio.run(self._supervisor(command, processes, concurrency))
+        self.stdout.flush()
+        os._exit(0)  # nor must a thread whose database hangs
 
     async def _supervisor(self, command: list[str], processes: int, concurrency: int) -> None:
         supervisor = Supervisor(command, processes=processes, concurrency=concurrency)

@@ -9,6 +9,7 @@ import { byId } from "./dom.js";
 import { keepDraft, Outbox, takeDraft } from "./outbox.js";
 import { t } from "./words.js";
 
+const PAUSES = [500, 2000]; // ms, before what was not answered is sent again
 const LONG = 20000; // characters; in more, finding each line's direction costs seconds a key
 
 export class Composer {
@@ -114,10 +115,24 @@ export class Composer {
 
   async #deliver({ content, id }) {
     if (!this.sessionId) return this.#begin(content, id);
-    const answer = await call("POST", `api/chat/${this.sessionId}/messages`, { content, id });
+    const answer = await this.#ask(() => call("POST", `api/chat/${this.sessionId}/messages`, { content, id }));
     if (answer.status !== "started") return; // it is in the queue, and the queue is an event
     this.state.addUserMessage(answer.message_id, content, answer.run_id);
     if (!this.state.busy) this.state.setStatus("queued");
+  }
+
+  /* An answer may be lost where the message has arrived. Under the same key it is the same one, but
+     words that have come back into the field may be joined by others, and go as another. */
+  async #ask(send) {
+    for (const pause of PAUSES) {
+      try {
+        return await send();
+      } catch (error) {
+        if (error.status !== 0) throw error;
+        await new Promise((done) => setTimeout(done, pause));
+      }
+    }
+    return send();
   }
 
   /* The first message makes the conversation; its page takes over from here, with all the rest. */
