@@ -118,7 +118,8 @@ export class Composer {
     const answer = await this.#ask(() => call("POST", `api/chat/${this.sessionId}/messages`, { content, id }));
     if (answer.status !== "started") return; // it is in the queue, and the queue is an event
     this.state.addUserMessage(answer.message_id, content, answer.run_id);
-    if (!this.state.busy) this.state.setStatus("queued");
+    const heardOf = this.state.master?.run_id === answer.run_id; // and what has become of it
+    if (!this.state.busy && !heardOf) this.state.setStatus("queued");
   }
 
   /* An answer may be lost where the message has arrived. Under the same key it is the same one, but
