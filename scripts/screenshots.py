@@ -77,11 +77,12 @@ def take(link: str, url: str, browser: Browser) -> None:
     save(page, "chat-zh")
 
     page = context.new_page()
-    page.goto(f"{url}/admin/coordination/inboxmessage/?kind__exact=result")
-    page.locator("#result_list tbody th a").last.click()
-    save(page, "admin-chain")
     page.goto(f"{url}/admin/coordination/run/")
-    save(page, "admin-runs")
+    page.locator("#result_list tbody th a").last.click()
+    page.get_by_role("link", name="Timeline").first.click()
+    save(page, "admin-timeline")
+    page.goto(f"{url}/admin/")
+    save(page, "admin-dashboard")
 
 
 def say(page: Page, text: str) -> None:
