@@ -61,9 +61,8 @@ def confirmed(description: Any, *, plan: Callable[[Any], Plan]) -> Callable[[Do]
         def action(
             window: Any, request: HttpRequest, queryset: QuerySet[Any]
         ) -> HttpResponse | None:
-            if (
-                "confirmed" in request.POST
-            ):  # what was shown, though the list's filter lost it since
+            is_confirmed = "confirmed" in request.POST
+            if is_confirmed:  # what was shown, though the list's filter may have lost it since
                 chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
                 queryset = window.get_queryset(request).filter(pk__in=chosen)
             rows = list(queryset.order_by("pk")[: AT_ONCE + 1])
@@ -71,7 +70,7 @@ def confirmed(description: Any, *, plan: Callable[[Any], Plan]) -> Callable[[Do]
                 text = _("At most %d rows at once: select fewer.") % AT_ONCE
                 window.message_user(request, text, messages.ERROR)
                 return None
-            if "confirmed" not in request.POST:
+            if not is_confirmed:
                 return _ask(window, request, do.__name__, description, rows, plan)
             with worklog.through("admin"):
                 _record(window, request, do.__name__, do(window, rows, operator(request)))

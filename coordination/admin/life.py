@@ -77,7 +77,7 @@ def _then(run: Run, claim: timeline.Claim) -> list[str]:
         then.append(words % (gap, claim.then.epoch))
     elif lease.end:
         then.append(status_of(run))
-        result = InboxMessage.objects.filter(accepted_for=run.task_id).first()
-        if run.task_id and result is not None:
+        answer = InboxMessage.objects.filter(accepted_for=run.task_id)
+        if run.task_id and (result := answer.first()):
             then.append(link_to(result, _("result in its name, from %s") % result.sender))
     return then

@@ -6,9 +6,11 @@
 
 Each process has one session with each server, opened when its tools are first needed
 (``connection``). The list is read then, kept, and read again when the server says that it has
-changed or after a new connection. A server that cannot be reached takes nothing from the turn but
-its tools; the model is told why. A call goes the way of every tool's call (``chat.executor``):
-arguments checked, a person asked, time limited, cancelled by Stop, which the server is told.
+changed or after a new connection. A server that cannot be reached takes its tools from the turn,
+and the model is told why; one that does not even refuse takes up to ``AGENT_MCP_CONNECT`` seconds
+from whoever asks first in each ``AGENT_MCP_RETRY``, and from those beside it. A call goes the way
+of every tool's call (``chat.executor``): arguments checked, a person asked, time limited,
+cancelled by Stop, which the server is told.
 
 All that a server says is a stranger's word: how much of it is taken is in ``coordination.conf``
 (``mcp_…``), and what it must not be is refused tool by tool, with a reason (``Tools.refused``).
@@ -65,7 +67,10 @@ class Offer:
 
 
 async def offered(names: Iterable[str]) -> Offer:
-    """The tools behind an agent's names, ``mcp:…``. Waits ``AGENT_MCP_CONNECT`` at most."""
+    """The tools behind an agent's names, ``mcp:…``.
+
+    Waits for each server, at the same time, ``AGENT_MCP_CONNECT`` to connect and as long to list.
+    """
     wanted: dict[str, set[str]] = {}
     for name in names:
         if (parts := named(name)) is not None:
