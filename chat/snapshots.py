@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q
 from chat.agents import MASTER
 from chat.models import ChatSession, Message
 from chat.turns import queue
-from coordination import events, panel, vocabulary
+from coordination import events, inbox, panel, vocabulary
 from coordination.errors import Invalid, NotFound
 from coordination.models import InboxMessage, Question, Run, Session, WorkLogEntry
 from coordination.transactions import locked, unit_of_work
@@ -178,21 +178,13 @@ def reply_chain(session_id: uuid.UUID, message_id: uuid.UUID) -> dict[str, Any]:
     message = InboxMessage.objects.filter(session_id=session_id, pk=message_id).first()
     if message is None:
         raise NotFound("not_found", "There is no such message.")
-    for _ in range(HOPS):
-        message = message.in_reply_to or message
-    tree = {**inbox_json(message), "replies": []}
-    level = {message.pk: tree}
-    for _ in range(2 * HOPS):
-        if not level:
-            break
-        replies = InboxMessage.objects.filter(in_reply_to__in=level).order_by("position")
-        following = {}
-        for reply in replies:
-            assert reply.in_reply_to_id is not None
-            node = {**inbox_json(reply), "replies": []}
-            level[reply.in_reply_to_id]["replies"].append(node)
-            following[reply.pk] = node
-        level = following
+    root, *replies = inbox.chain(message, hops=HOPS)  # a reply comes after what it answers
+    tree = {**inbox_json(root), "replies": []}
+    nodes = {root.pk: tree}
+    for reply in replies:
+        assert reply.in_reply_to_id is not None
+        nodes[reply.pk] = {**inbox_json(reply), "replies": []}
+        nodes[reply.in_reply_to_id]["replies"].append(nodes[reply.pk])
     return tree
 
 

@@ -236,20 +236,22 @@ WITH RECURSIVE up (id, parent, hops) AS (
   SELECT m.id, down.hops + 1 FROM {table} m JOIN down ON m.in_reply_to_id = down.id
   WHERE down.hops < %s
 )
-SELECT id FROM down LIMIT %s
+SELECT id FROM down
 """
 
 
-def chain(message: InboxMessage, *, hops: int, limit: int) -> list[InboxMessage]:
-    """The reply tree that holds the message, in order: two queries, however deep it is.
+def chain(message: InboxMessage, *, hops: int, limit: int | None = None) -> list[InboxMessage]:
+    """The reply tree that holds the message, its root first: two queries, however deep it is.
 
     Revisions make it as long as a conversation: it begins at most ``hops`` above the message and
-    ends twice as far below that, with at most ``limit`` messages.
+    ends twice as far below that, with at most ``limit`` messages, or all of these.
     """
     meta = InboxMessage._meta  # noqa: SLF001 - public, though it looks private
     key = meta.pk.get_db_prep_value(message.pk, connection)
-    sql = _CHAIN.format(table=meta.db_table)
-    members = [row.pk for row in InboxMessage.objects.raw(sql, [key, hops, 2 * hops, limit])]
+    sql, values = _CHAIN.format(table=meta.db_table), [key, hops, 2 * hops]
+    if limit is not None:
+        sql, values = f"{sql} LIMIT %s", [*values, limit]
+    members = [row.pk for row in InboxMessage.objects.raw(sql, values)]
     rows = InboxMessage.objects.filter(pk__in=members).select_related("task_run")
     return list(rows.order_by("position"))
 
