@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from chat import actions, markdown
 from chat.models import ChatSession, Message
 from chat.strings import STRINGS
+from chat.transports import pages
 from coordination.models import Run
 from tests.core import begin, send
 
@@ -296,6 +297,15 @@ def test_every_word_is_asked_for():
 def test_the_pages_script_is_small():
     size = sum(len(gzip.compress(module.read_bytes())) for module in MODULES.rglob("*.js"))
     assert size < 150_000
+
+
+def test_the_page_announces_the_modules_that_it_imports_and_no_others():
+    imported, found = {"main.js"}, set()
+    while imported - found:
+        found |= imported
+        codes = [(MODULES / name).read_text() for name in found]
+        imported = {name for code in codes for name in re.findall(r'from "\./(.*?)"', code)}
+    assert sorted(f"chat/{name}" for name in found) == pages.MODULES
 
 
 def test_modules_load_only_the_sites_own_files():

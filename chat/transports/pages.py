@@ -34,8 +34,11 @@ from . import schemas
 SESSIONS_SHOWN = 50
 """Conversations listed at first; the page asks the API for older ones."""
 
+ADMINS = {"dashboard.js"}  # the admin's first page has it; it stands beside this page's own
 MODULES = sorted(
-    f"chat/{file.name}" for file in (Path(__file__).parents[1] / "static" / "chat").glob("*.js")
+    f"chat/{file.name}"
+    for file in (Path(__file__).parents[1] / "static" / "chat").glob("*.js")
+    if file.name not in ADMINS
 )
 """All that the page imports: announced in its head, they come at once and not import by import."""
 
